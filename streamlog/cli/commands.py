@@ -574,7 +574,8 @@ def repair() -> None:
 def maintain() -> None:
     """Run retention and compaction according to the topic settings. Prints each action.
 
-    In a replica set, brings the replicas up to date first, as `streamlog replicate` does.
+    In a replica set, brings the replicas up to date first, as `streamlog replicate` does. Retention
+    and compaction run in the roots that --path names only, separated by commas: name all of them.
 
     Records that a recorded reader has not finished are kept; see `streamlog readers`.
 
@@ -582,6 +583,7 @@ def maintain() -> None:
     Examples:
       streamlog --path /tmp/log maintain --dry-run
       streamlog --path /tmp/log maintain --every 5m
+      streamlog --path /disk1/log,/disk2/log,/disk3/log maintain --every 5m
     """
 
 
@@ -736,4 +738,5 @@ def doctor() -> None:
       streamlog doctor
       streamlog doctor --warm-up
       streamlog --path /tmp/log doctor --format json
+      streamlog --path /disk1/log,/disk2/log doctor
     """

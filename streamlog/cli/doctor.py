@@ -26,10 +26,12 @@ from streamlog.cli.output import EXIT_FINDING, Column, Output
 from streamlog.cli.verb import Settings, load
 from streamlog.errors import StreamLogError, UnavailableError
 from streamlog.fs.api import FileKind, FileStat, FileSystem, OpenMode
+from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.health.findings import Severity
 from streamlog.health.verify import verify_state
 from streamlog.root.directories import Holding, holding_of
+from streamlog.root.read_roots import parse_roots
 from streamlog.root.roots import check_root, is_our_root, refuse_live_broker
 from streamlog.root.topics import find_partitions
 from streamlog.segment.filenames import KEPT_ASIDE
@@ -50,17 +52,22 @@ def doctor(settings: Settings, warm_up: bool) -> None:  # noqa: FBT001 - called 
     """Print the findings of all checks; exit with 1 on a failure."""
     if warm_up:
         load("warmup:warm_up")()
-    findings = list(check_machine())
-    if settings.path is not None:
-        findings += check_root_at(LogRoot.at(settings.path))
+    found: list[tuple[str | None, CheckupFinding]] = [(None, each) for each in check_machine()]
+    paths = () if settings.path is None else parse_roots(settings.path, LocalFileSystem())
+    for path in paths:
+        found += [(path, each) for each in check_root_at(LogRoot.at(path))]
+    are_several = len(paths) > 1
     columns = (
+        *([Column("root", "ROOT")] if are_several else []),
         Column("check", "CHECK"),
         Column("status", "STATUS"),
         Column("found", "FOUND"),
         Column("cure", "CURE"),
     )
-    Output(settings).rows([finding._asdict() for finding in findings], columns)
-    if any(finding.status == FAIL for finding in findings):
+    Output(settings).rows(
+        [({"root": path} if are_several else {}) | each._asdict() for path, each in found], columns
+    )
+    if any(each.status == FAIL for _, each in found):
         click.get_current_context().exit(EXIT_FINDING)
 
 

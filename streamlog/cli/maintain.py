@@ -1,16 +1,20 @@
 """`streamlog maintain`: runs retention and compaction once or periodically."""
 
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import click
 
-from streamlog.cli.output import PARTITION_COLUMNS, Column, Findings, Kind, Output, remark
+from streamlog.cli.output import PARTITION_COLUMNS, Column, Findings, Kind, Output, explain, remark
 from streamlog.cli.readers import held_lines
 from streamlog.cli.sources import contents_of
 from streamlog.cli.verb import Settings
 from streamlog.clock import SystemClock
+from streamlog.errors import StreamLogError
 from streamlog.fs.local import LocalFileSystem
 from streamlog.maintenance.runner import Maintenance, MaintenanceReport
+from streamlog.root.read_roots import parse_roots
 from streamlog.root.replica_set import ReplicaSet
 from streamlog.root.replica_status import root_set_at
 from streamlog.spark.options import parse_duration_ms
@@ -23,19 +27,77 @@ def maintain(settings: Settings, *, once: bool, every: str | None, dry_run: bool
     if every is not None and (once or dry_run):
         raise click.UsageError("--every excludes --once and --dry-run")
 
-    with Maintenance(settings.root) as maintenance:
+    with contextlib.ExitStack() as stack:
+        roots = _Roots(settings, stack)
         if every is None:
             if not dry_run:
                 _replicate(settings)
-            _print_report(settings, maintenance.plan() if dry_run else maintenance.run())
+            roots.report(Maintenance.plan if dry_run else Maintenance.run)
             return
         interval_ms = parse_duration_ms({"--every": every}, "--every", default=every)
         if not _SHORTEST_MS <= interval_ms <= _LONGEST_MS:
             raise click.BadParameter(f"expected 1s to 365d, got {every!r}", param_hint="--every")
         while True:
             _replicate(settings)
-            _print_report(settings, maintenance.run())
+            try:
+                roots.report(Maintenance.run)
+            except Findings as found:
+                if roots.is_one:
+                    raise
+                for error in found.errors:  # a root that is offline may return
+                    remark(settings, str(explain(error)))
             SystemClock().sleep_ms(interval_ms)
+
+
+class _Roots:
+    """The log roots of `--path`, maintained one after another.
+
+    Args:
+        settings: The shared options.
+        stack: Closes them.
+
+    Raises:
+        StreamLogError: The only root cannot be maintained; of several, `report` reports it.
+    """
+
+    def __init__(self, settings: Settings, stack: contextlib.ExitStack) -> None:
+        self._settings, self._stack = settings, stack
+        self._paths = parse_roots(settings.root, LocalFileSystem())
+        self._opened: dict[str, Maintenance] = {}
+        if self.is_one:
+            self._open(self._paths[0])
+
+    @property
+    def is_one(self) -> bool:
+        """Whether there is one root only."""
+        return len(self._paths) == 1
+
+    def _open(self, path: str) -> Maintenance:
+        opened = self._opened.get(path)
+        if opened is None:
+            opened = self._opened[path] = self._stack.enter_context(Maintenance(path))
+        return opened
+
+    def report(self, work: Callable[[Maintenance], MaintenanceReport]) -> None:
+        """Maintain each root and print what was done.
+
+        Raises:
+            Findings: Something could not be done.
+        """
+        reports: dict[str, MaintenanceReport] = {}
+        errors: list[StreamLogError] = []
+        for path in self._paths:
+            try:
+                reports[path] = work(self._open(path))
+            except StreamLogError as error:
+                if self.is_one:
+                    raise
+                errors.append(error)
+                self._opened.pop(path, None)  # another disk may be there next time
+        _print_reports(self._settings, reports, is_one=self.is_one)
+        errors += [error for report in reports.values() for error in report.errors]
+        if errors:
+            raise Findings(errors)
 
 
 def _replicate(settings: Settings) -> None:
@@ -51,8 +113,12 @@ _SHORTEST_MS: Final = 1_000  # `--every 30` means ms: probably a forgotten unit
 _LONGEST_MS: Final = 365 * 86_400_000
 
 
-def _print_report(settings: Settings, report: MaintenanceReport) -> None:
+def _print_reports(
+    settings: Settings, reports: Mapping[str, MaintenanceReport], *, is_one: bool
+) -> None:
+    """Print the reports of log roots; of several, each row and remark names its root."""
     columns = (
+        *([] if is_one else [Column("root", "ROOT")]),
         *PARTITION_COLUMNS,
         Column("action", "ACTION"),
         Column("reason", "REASON"),
@@ -60,13 +126,20 @@ def _print_report(settings: Settings, report: MaintenanceReport) -> None:
         Column("bytes", "SIZE", Kind.SIZE),
         Column("logStartOffset", "LOG START", Kind.NUMBER),
     )
-    Output(settings).rows([deed.to_json() for deed in report.deeds], columns)
-    for line in held_lines(report.held):
-        remark(settings, line)
+    rows = [
+        deed.to_json() if is_one else {"root": root, **deed.to_json()}
+        for root, report in reports.items()
+        for deed in report.deeds
+    ]
+    Output(settings).rows(rows, columns)
+    for root, report in reports.items():
+        for line in _remarks(root, report):
+            remark(settings, line if is_one else f"{root}: {line}")
+
+
+def _remarks(root: str, report: MaintenanceReport) -> Iterator[str]:
+    yield from held_lines(report.held)
     if report.is_elsewhere:
-        remark(settings, "nothing was done: another process is running maintenance on this root")
+        yield "nothing was done: another process is running maintenance on this root"
     elif not report.deeds and not report.errors:
-        seen = contents_of(LocalFileSystem(), settings.root)
-        remark(settings, f"nothing is due; checked {seen}")
-    if report.errors:
-        raise Findings(report.errors)
+        yield f"nothing is due; checked {contents_of(LocalFileSystem(), root)}"

@@ -67,6 +67,18 @@ def test_command_prints_every_check_and_cures(root: Path) -> None:
     assert rows["spark's python"]["status"] == OK
 
 
+def test_each_of_several_roots_is_checked(root: Path, tmp_path: Path) -> None:
+    other = tmp_path / "nowhere"
+    ran = streamlog("doctor", "--path", f"{root},{other}", PYSPARK_PYTHON=sys.executable)
+    assert ran.code == 1
+    found = {(row["root"], row["check"]): row["status"] for row in ran.rows}
+    assert found[str(root), "root"] == OK
+    assert found[str(other), "root"] == FAIL
+    assert (None, "python") in found
+    table = streamlog("doctor", "--path", f"{root},{other}", "--format", "table").out.decode()
+    assert table.startswith("ROOT")
+
+
 def test_a_python_that_does_not_run_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/nonexistent/python3")
     (found,) = doctor._check_spark_python()

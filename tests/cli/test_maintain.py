@@ -79,6 +79,53 @@ def test_maintain_with_an_interval_runs_until_it_is_stopped(old: Path) -> None:
     assert process.wait(30) == 130
 
 
+@pytest.fixture
+def replicated(tmp_path: Path) -> list[Path]:
+    """Three roots of a set; by size the first segments of the topic may go in each of them."""
+    roots = [tmp_path / name for name in "abc"]
+    for each in roots[1:]:
+        ok("replicas", "add", each, "--path", roots[0])
+    settings = ("--config", "internal.segment.bytes=100", "--config", "retention.bytes=100")
+    ok("topics", "create", "orders", "--replication-factor", 3, *settings, "--path", roots[0])
+    for number in range(3):
+        ok("produce", "orders", "--path", roots[0], stdin=b"value %d\n" % number * 2)
+    return roots
+
+
+def test_several_roots_are_maintained_one_after_another(replicated: list[Path]) -> None:
+    path = ",".join(map(str, replicated))
+    planned = ok("maintain", "--dry-run", "--path", path).rows
+    done = ok("maintain", "--path", path).rows
+    for row in (*planned, *done):
+        assert row.pop("ms") > 0
+    assert planned == done
+    assert [row["root"] for row in done] == [str(root) for root in replicated]
+    assert {row["logStartOffset"] for row in done} == {2}
+    assert ok("verify", *replicated, "--replicas").rows == []
+    ran = ok("maintain", "--path", path, "--format", "table")
+    assert ran.out == b""
+    assert [line.split(": nothing is due")[0] for line in ran.error.splitlines()] == [
+        str(root) for root in replicated
+    ]
+
+
+def test_a_root_that_is_offline_does_not_stop_the_others(replicated: list[Path]) -> None:
+    away = replicated[1].rename(replicated[1].with_name("away"))
+    path = ",".join(map(str, replicated))
+    ran = streamlog("maintain", "--path", path)
+    assert ran.code != 0
+    assert str(replicated[1]) in ran.error
+    assert [row["root"] for row in ran.rows] == [str(replicated[0]), str(replicated[2])]
+    process = start("maintain", "--every", "1s", "--path", path)
+    time.sleep(3)
+    away.rename(replicated[1])
+    assert process.stdout is not None
+    row = json.loads(process.stdout.readline())
+    assert (row["root"], row["logStartOffset"]) == (str(replicated[1]), 2)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
