@@ -8,13 +8,18 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from streamlog.fs.api import FileSystem
+import pytest
+
+from streamlog.fs.api import FileKind, FileSystem, OpenMode
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.handover.from_kafka import FromKafka
+from streamlog.partition.reader import LogReader
 from streamlog.protocol.metadata_records import PartitionRecord
 from streamlog.records.record import Record
 from streamlog.root.manager import LogManager
+from streamlog.root.replica_roots import add_root
+from streamlog.root.replica_set import ReplicaSet
 from tests.support.commits import LOG, NOW, ROOT, TOPIC, Scene, rows_of
 from tests.support.crash import every_crash_point
 from tests.support.handover import (
@@ -89,3 +94,62 @@ def test_from_kafka_can_be_resumed_after_any_crash() -> None:
 
     report = every_crash_point(workload, check, prepared=fs, seeds=SEEDS)
     assert report.states > 50
+
+
+VALUES = [b"0", b"1", b"2"]
+
+
+def copied_root(*, leads: bool) -> MemoryFileSystem:
+    """Return a copy of one root of a replica set, alone on its disk."""
+    fs = MemoryFileSystem(clock=CLOCK)
+    roots = [LogRoot(f"/r{number}", fs, CLOCK, Random(number)) for number in (1, 2, 3)]
+    first = roots[0].path
+    with LogManager.open(first, create=True, fs=fs, clock=CLOCK, random=Random(1)) as manager:
+        for each in roots[1:]:
+            add_root(roots[0], each.path)
+        manager.create_topic(TOPIC, 2, replication_factor=3)
+    with ReplicaSet.open(first, fs=fs, clock=CLOCK, random=Random(4)) as replicas:
+        for value in VALUES:
+            replicas.log(TOPIC, 0).append([Record(None, value, timestamp=NOW)])
+    disk = MemoryFileSystem(clock=CLOCK)
+    copy_tree(fs, roots[0 if leads else 1].path, disk, ROOT)
+    disk.sync_directory("/")
+    return disk
+
+
+def copy_tree(fs: FileSystem, path: str, to: FileSystem, target: str) -> None:
+    found = fs.stat(path)
+    assert found is not None
+    if found.kind is FileKind.DIRECTORY:
+        to.make_directory(target)
+        for name in fs.list(path):
+            copy_tree(fs, f"{path}/{name}", to, f"{target}/{name}")
+        to.sync_directory(target)
+        return
+    with fs.open(path, OpenMode.READ) as source, to.open(target, OpenMode.CREATE) as file:
+        file.pwrite(source.pread(found.size, 0), 0)
+        file.sync()
+
+
+@pytest.mark.parametrize("leads", [True, False], ids=["leader", "follower"])
+def test_a_copy_of_a_replica_leaves_its_set_after_any_crash(leads: bool) -> None:
+    def workload(fs: FileSystem, acknowledged: list[Any]) -> None:
+        to_kafka(fs)
+        acknowledged.append("handed over")
+
+    def check(fs: MemoryFileSystem, acknowledged: Sequence[Any]) -> None:
+        is_over = fs.stat(f"{ROOT}/.streamlog") is None
+        assert is_over or not acknowledged
+        with LogReader.open(f"{ROOT}/{TOPIC}-0", fs=fs) as reader:
+            assert reader.log_end_offset == len(VALUES)
+        to_kafka(fs)
+        for name in ("replicas.json", "replication"):
+            assert fs.stat(f"{ROOT}.streamlog/{name}") is None
+        play_broker(fs)
+        from_kafka(fs)
+        check_whole(fs, VALUES)
+
+    report = every_crash_point(workload, check, prepared=copied_root(leads=leads), seeds=SEEDS)
+    removals = [each for each in report.operations if each.name in ("remove", "remove_directory")]
+    assert any(each.path.endswith("/replicas.json") for each in removals)
+    assert any(each.path.endswith(f"/replication/{TOPIC}-1") for each in removals)
