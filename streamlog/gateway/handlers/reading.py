@@ -158,7 +158,7 @@ def _epoch_of(reader: LogReader, timestamp: int, offset: int) -> int:
     if offset == _NONE:
         return _NONE
     if timestamp == _LATEST:
-        return reader.leader_epoch
+        return max(0, reader.leader_epoch)
     return reader.epoch_for_offset(offset)
 
 

@@ -33,6 +33,18 @@ __all__ = ["HANDLERS"]
 
 _logger: Final = logging.getLogger(__name__)
 
+# The errors after which ReplicaManager.appendToLocalLog does not say where the log starts.
+_WITHOUT_LOG_START: Final = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+
 _BY_TOPIC_ID: Final = 13  # the first version that names topics by id
 _CURRENT_LEADER: Final = 10  # the first version that names the new leader
 _ZSTD: Final = 7  # the first version that allows zstd
@@ -184,15 +196,17 @@ def _report(
 ) -> None:
     code = code_of(error)
     answer["errorCode"] = int(code)
+    served = broker.partitions.known(produced.topic.name, produced.number)
+    records = error.records if isinstance(error, InvalidRequestError) else ()
+    is_of_batch = code is ErrorCode.INVALID_RECORD and not records
+    if served is not None and not is_of_batch and code not in _WITHOUT_LOG_START:
+        answer["logStartOffset"] = served.reader.log_start_offset
     if isinstance(error, InvalidRequestError):
         answer["errorMessage"] = error.sentence
         answer["recordErrors"] = [
             {"batchIndex": each, "batchIndexErrorMessage": error.what}
-            for each in error.records[:_MOST_NAMED_RECORDS]
+            for each in records[:_MOST_NAMED_RECORDS]
         ]
-        served = broker.partitions.known(produced.topic.name, produced.number)
-        if error.records and served is not None:
-            answer["logStartOffset"] = served.reader.log_start_offset
     else:
         _logger.warning("append to %s-%d: %s", produced.topic.name, produced.number, error)
     if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and request.version >= _CURRENT_LEADER:

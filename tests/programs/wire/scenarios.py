@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from streamlog.gateway.error_codes import ErrorCode
 from streamlog.protocol.apis import ZERO_UUID
 from tests.programs.wire.side import Side, Step, batch, stable_versions
 
@@ -22,15 +23,18 @@ def _create(side: Side, name: str, partitions: int = 2, **configs: str) -> None:
     given = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
     topic = _TOPIC | {"name": name, "numPartitions": partitions, "configs": given}
     side.ask("CreateTopics", 7, topics=[topic], timeoutMs=_TIMEOUT_MS, validateOnly=False)
-    while not _is_led(side, name):  # a broker makes the partitions later
+    while not _is_led(side, name, partitions):  # a broker makes the partitions later
         time.sleep(0.05)
 
 
-def _is_led(side: Side, name: str) -> bool:
-    wanted = {"partitionIndex": 0, "timestamp": -1, "currentLeaderEpoch": -1}
-    topics = [{"name": name, "partitions": [wanted]}]
+def _is_led(side: Side, name: str, partitions: int) -> bool:
+    wanted = [
+        {"partitionIndex": number, "timestamp": -1, "currentLeaderEpoch": -1}
+        for number in range(partitions)
+    ]
+    topics = [{"name": name, "partitions": wanted}]
     answer = side.ask("ListOffsets", 7, replicaId=-1, isolationLevel=0, topics=topics)
-    return bool(answer["topics"][0]["partitions"][0]["errorCode"] == 0)
+    return not any(each["errorCode"] for each in answer["topics"][0]["partitions"])
 
 
 def _produced(
@@ -243,13 +247,22 @@ def produce(side: Side) -> Iterator[Step]:
     yield side.step("stamped", "Produce", 9, **_produced(side, "produce-stamped", good))
 
 
+def _producer_id(side: Side, version: int) -> Any:
+    """Return a new producer id; a broker fetches its first ones from the controller."""
+    while True:
+        answer = side.ask(
+            "InitProducerId", version, transactionalId=None, transactionTimeoutMs=60_000
+        )
+        if answer is None or answer["errorCode"] != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return answer
+        time.sleep(0.05)
+
+
 def idempotence(side: Side) -> Iterator[Step]:
     """An idempotent producer in and out of order."""
     _create(side, "idempotent")
     for version in stable_versions("InitProducerId"):
-        answer = side.ask(
-            "InitProducerId", version, transactionalId=None, transactionTimeoutMs=60_000
-        )
+        answer = _producer_id(side, version)
         if answer is None:
             yield f"InitProducerId v{version} code", None
             continue
