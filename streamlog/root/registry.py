@@ -21,7 +21,7 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -570,7 +570,12 @@ def _is_remains_of(topic: str, name: str) -> bool:
 
 
 def set_aside(
-    root: LogRoot, partition: TopicPartition, path: str, *, ending: str = _DELETE_SUFFIX
+    root: LogRoot,
+    partition: TopicPartition,
+    path: str,
+    *,
+    ending: str = _DELETE_SUFFIX,
+    check: Callable[[], None] = lambda: None,
 ) -> str:
     """Rename the directory of a partition, under the lock of its writer; return the new path.
 
@@ -579,12 +584,14 @@ def set_aside(
         partition: The partition.
         path: Its directory.
         ending: The end of the new name.
+        check: Called under the lock; raises if the directory must stay.
 
     Raises:
         LockTimeoutError: A writer held the lock of the partition.
     """
     lock = take_partition_lock(root, partition, timeout_ms=_LOCK_TIMEOUT_MS)
     try:
+        check()
         topic_id = None
         with contextlib.suppress(CorruptDataError):  # the partition is being deleted anyway
             topic_id = read_topic_id(root.fs, path)

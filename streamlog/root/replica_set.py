@@ -288,11 +288,31 @@ class ReplicaSet:
         try:
             self.roots.check_online(node)
             if stat_directory(root.fs, path) is not None:
-                aside = registry.set_aside(root, partition, path, ending=registry.STRAY_SUFFIX)
+                aside = registry.set_aside(
+                    root,
+                    partition,
+                    path,
+                    ending=registry.STRAY_SUFFIX,
+                    check=partial(self._check_dropped, node, partition),
+                )
                 root.fs.sync_directory(root.path)
                 _logger.info("[%s] set aside the former replica as %s", partition, aside)
         except UnavailableError as error:
             _logger.warning("[%s] the former replica of node %d stays: %s", partition, node, error)
+
+    def _check_dropped(self, node: int, partition: TopicPartition) -> None:
+        """Raise if a node is a replica again; under its lock no writer copies to it meanwhile.
+
+        Raises:
+            UnavailableError: It is, or the state is uncertain.
+        """
+        state = self.roots.register(partition).settled()
+        if state is None or node in state.replicas:
+            raise UnavailableError(
+                "another process changes the replicas",
+                got="no decided state" if state is None else f"nodes {list(state.replicas)}",
+                expected=f"replicas without node {node}",
+            )
 
     def refill(
         self,

@@ -217,6 +217,18 @@ def test_a_partition_moves_to_another_root(replicas: ReplicaSet, roots: list[Pat
         assert values_of(manager.log("orders", 0)) == ["a", "b", "c", "d"]
 
 
+def test_a_replica_that_was_added_again_is_not_set_aside(
+    replicas: ReplicaSet, roots: list[Path]
+) -> None:
+    """As if another reassignment had added it after the one that removed it had ended."""
+    log = replicas.log("orders", 0)
+    log.append(records("a"))
+    replicas._drop_replica(2, log.topic_partition)
+    assert (roots[1] / "orders-0").exists()
+    log.append(records("b"))
+    assert log_files(roots[1]) == log_files(roots[0])
+
+
 def test_a_damaged_replica_is_refilled_by_a_reassignment_and_back(
     replicas: ReplicaSet, roots: list[Path]
 ) -> None:
