@@ -131,7 +131,7 @@ class ReplicaFetcher:
                     leader,
                     reader,
                     settings=ReplicationSettings(),
-                    check=partial(check_epoch, file, leader.leader_epoch),
+                    check=partial(check_epoch, file, leader.state),
                     is_durable=self._is_durable,
                     on_progress=self._on_progress,
                 )

@@ -24,6 +24,7 @@ from streamlog.clock import Clock
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import (
     CorruptDataError,
+    InconsistentTopicIdError,
     InvalidUpdateVersionError,
     LockTimeoutError,
     NoQuorumError,
@@ -197,7 +198,9 @@ class Replicas:
         accepted = self._files[self.node].read()
         if accepted is None or accepted.state is None:
             return self._register.read()  # deleted, or lost
-        if accepted.state.partition_epoch > leader.state.partition_epoch:
+        state = accepted.state
+        is_same_topic = state.topic_id == leader.state.topic_id  # else epochs began again at 0
+        if not is_same_topic or state.partition_epoch > leader.state.partition_epoch:
             return self._register.confirm()
         return leader.state
 
@@ -482,7 +485,7 @@ class Replicas:
                 log,
                 batches,
                 settings=self._settings(log),
-                check=partial(check_epoch, self._files[follower.node], leader.leader_epoch),
+                check=partial(check_epoch, self._files[follower.node], leader.state),
                 max_bytes=max_bytes,
             )
         except StreamLogError as error:
@@ -739,11 +742,16 @@ def _nothing() -> None:
     pass
 
 
-def check_epoch(file: RegisterFile, leader_epoch: int) -> None:
+def check_epoch(file: RegisterFile, state: PartitionState) -> None:
     """Check the register in the root of a follower, whose lock is held.
+
+    Args:
+        file: The register.
+        state: The state in which the writer leads.
 
     Raises:
         NotLeaderError: A later leader epoch was accepted there.
+        InconsistentTopicIdError: The root has another topic of the same name.
         UnavailableError: The root has lost its register.
     """
     accepted = file.read()
@@ -753,12 +761,22 @@ def check_epoch(file: RegisterFile, leader_epoch: int) -> None:
             path=file.path,
             hint="refill it: streamlog replicate --once",
         )
-    if accepted.state is None or accepted.state.leader_epoch > leader_epoch:
+    found = accepted.state
+    if found is None or (
+        found.topic_id == state.topic_id and found.leader_epoch > state.leader_epoch
+    ):
         raise NotLeaderError(
             "another leader was elected",
             path=file.path,
-            got=f"leader epoch {leader_epoch}",
+            got=f"leader epoch {state.leader_epoch}",
             expected="the topic was deleted"
-            if accepted.state is None
-            else f"leader epoch {accepted.state.leader_epoch}",
+            if found is None
+            else f"leader epoch {found.leader_epoch}",
+        )
+    if found.topic_id != state.topic_id:
+        raise InconsistentTopicIdError(
+            "the log root has another topic of the same name",
+            path=file.path,
+            got=state.topic_id,
+            expected=found.topic_id,
         )

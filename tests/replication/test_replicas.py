@@ -2,20 +2,24 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 from threading import Event
 
 import pytest
 
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import (
+    InconsistentTopicIdError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderError,
     UnknownOutcomeError,
 )
+from streamlog.partition.partition_metadata import new_topic_id
 from streamlog.replication.copies import IDLE_MS, InThreads, OneByOne
 from streamlog.replication.election import ElectionType
 from streamlog.replication.partition_state import PartitionState
+from streamlog.replication.replicas import check_epoch
 from tests.support.replicas import (
     PARTITION,
     Disks,
@@ -348,6 +352,23 @@ def test_an_append_of_a_leader_that_was_replaced_meanwhile_is_never_visible() ->
             disks.clock.advance(2000)
             leader.append(records("c"))
     assert disks.log_bytes(1) == disks.log_bytes(2) == disks.log_bytes(3)
+
+
+def test_a_writer_of_a_deleted_topic_appends_nothing_to_the_one_created_again() -> None:
+    disks = Disks()
+    process = disks.writer()
+    with process.lead(1) as log:
+        log.append(records("a"))
+        before = process.state()
+        process.register().delete()
+        again = PartitionState.created(new_topic_id(Random(1)), (1, 2, 3))
+        disks.writer().register().create(again)  # its epochs are those of the deleted topic
+        files = [disks.log_bytes(node) for node in (1, 2, 3)]
+        with pytest.raises(InconsistentTopicIdError, match="another topic of the same name"):
+            log.append(records("zombie"))
+        assert [disks.log_bytes(node) for node in (1, 2, 3)] == files
+        with pytest.raises(InconsistentTopicIdError, match="the log root has another topic"):
+            check_epoch(process.register_files(PARTITION)[2], before)
 
 
 def test_a_replaced_leader_writes_nothing_where_the_new_one_has_begun() -> None:
