@@ -193,6 +193,14 @@ class LocalFile:
         """Return the open descriptor, for locks and for `sendfile`; -1 when closed."""
         return self._descriptor
 
+    def send_to(self, connection: int, position: int, size: int) -> int:
+        """Send bytes to a non-blocking connection; return how many it took, 0 at the file's end.
+
+        Raises:
+            OSError: As `sendfile` fails: most errors are the connection's.
+        """
+        return os.sendfile(connection, self._descriptor, position, size)
+
     def lend(self) -> "LocalFile":
         """Return a handle of its own that stays open while it is referenced, even after `close`.
 

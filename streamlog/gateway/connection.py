@@ -7,7 +7,9 @@ Source: kafka.network.Processor.
 """
 
 import asyncio
+import contextlib
 import logging
+import socket
 import ssl
 from typing import IO, Final, cast
 
@@ -68,7 +70,8 @@ class Connection:
         principal = "ANONYMOUS" if broker.users is None else None
         self.peer = Peer(f"/{host}", (listener[0], listener[1]), principal)
         self._is_encrypted = writer.get_extra_info("ssl_object") is not None
-        self.is_busy = False
+        self._socket: socket.socket = writer.get_extra_info("socket")
+        self.is_busy = self._is_corked = False
         self._active_at = asyncio.get_running_loop().time()
         self._is_receiving = False
 
@@ -136,36 +139,62 @@ class Connection:
 
     async def _send(self, answer: Answer) -> bool:
         size = len(answer.data) + sum(region.size for region in answer.regions)
-        self._writer.write(size.to_bytes(_SIZE, "big"))
-        loop, sent, data = asyncio.get_running_loop(), 0, memoryview(answer.data)
+        data, sent = memoryview(size.to_bytes(_SIZE, "big") + answer.data), 0
+        self._cork(is_corked=bool(answer.regions))
         try:
             for region in answer.regions:
-                self._writer.write(data[sent : region.position])
-                sent = region.position
+                end = _SIZE + region.position
+                self._writer.write(data[sent:end])
+                sent = end
                 await self._writer.drain()
-                if self._is_encrypted:
-                    count = await self._encrypt(region)
-                else:
-                    count = await loop.sendfile(
-                        self._writer.transport, cast(IO[bytes], region), region.offset, region.size
-                    )
-                if count != region.size:  # the frame cannot be completed
-                    raise ConnectionAbortedError(f"sent {count} of {region.size} bytes")
+                await (self._encrypt(region) if self._is_encrypted else self._send_file(region))
         finally:
             for region in answer.regions:
                 region.close()
         self._writer.write(data[sent:])
+        self._cork(is_corked=False)
         await self._writer.drain()
         return not answer.is_last
 
-    async def _encrypt(self, region: FileRegion) -> int:
-        """Send a region over TLS, which the kernel cannot; return the bytes sent."""
+    def _cork(self, *, is_corked: bool) -> None:
+        """Let the pieces of a response leave together: each packet wakes the client."""
+        if is_corked != self._is_corked and not self._is_encrypted:
+            self._is_corked = is_corked
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, is_corked)
+
+    async def _send_file(self, region: FileRegion) -> None:
+        """Send a region without reading it.
+
+        Raises:
+            ConnectionError: The client is gone, or the file has become shorter or unreadable.
+        """
+        transport, sent = self._writer.transport, 0
+        try:
+            if transport.get_write_buffer_size() == 0:
+                with contextlib.suppress(BlockingIOError):
+                    sent = region.send(self._socket.fileno())
+            if sent < region.size:
+                sent += await asyncio.get_running_loop().sendfile(
+                    transport, cast(IO[bytes], region), region.offset + sent, region.size - sent
+                )
+        except ConnectionError:
+            raise
+        except (OSError, asyncio.SendfileNotAvailableError) as error:
+            raise ConnectionAbortedError(f"a segment cannot be read: {error}") from error
+        if sent < region.size:
+            raise ConnectionAbortedError(f"sent {sent} of {region.size} bytes")
+
+    async def _encrypt(self, region: FileRegion) -> None:
+        """Send a region over TLS, which the kernel cannot.
+
+        Raises:
+            ConnectionAbortedError: The file has become shorter.
+        """
         sent = 0
         while sent < region.size:
             piece = await self._broker.run(region.read, min(_PIECE, region.size - sent), sent)
             if not piece:
-                break
+                raise ConnectionAbortedError(f"sent {sent} of {region.size} bytes")
             self._writer.write(piece)
             sent += len(piece)
             await self._writer.drain()
-        return sent

@@ -26,6 +26,15 @@ class FileRegion(Deferred):
         """Return the descriptor: `loop.sendfile` asks for it."""
         return self.descriptor
 
+    def send(self, connection: int) -> int:
+        """Send what fits into a connection's buffer; return the bytes sent.
+
+        Raises:
+            OSError: The connection is gone or its buffer full, or the file cannot be read.
+        """
+        count: int = self._file.send_to(connection, self.offset, self.size)
+        return count
+
     def read(self, size: int, position: int) -> bytes:
         """Return bytes of the region, for a connection that encrypts them."""
         return bytes(self._file.pread(size, self.offset + position))

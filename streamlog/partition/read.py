@@ -302,7 +302,8 @@ def locate(
         return None
     for segment, behind, found in _places(segments, offset, upper, max_bytes):
         end = segment.size
-        if behind is None or behind.base_offset > upper:
+        is_bounded = behind is None or behind.base_offset > upper
+        if is_bounded and segment.next_offset() > upper:  # looked at after its size
             last = segment.translate_offset(upper)
             if last is not None:
                 end = last.position + (last.size if last.offset < upper else 0)
