@@ -10,7 +10,7 @@ import contextlib
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 
@@ -65,6 +65,7 @@ class Broker:
         *,
         version: str = VERSION,
         node_id: int = NODE_ID,
+        options: Sequence[str] = QUICK_TO_START,
     ) -> "Broker":
         """Start a broker and wait until it accepts requests.
 
@@ -74,6 +75,7 @@ class Broker:
             settings: Additional settings.
             version: The release, 4.0 or later.
             node_id: As in the `meta.properties` of the log.dir.
+            options: Those of the JVM.
 
         Raises:
             RuntimeError: It did not start.
@@ -87,7 +89,7 @@ class Broker:
             process = subprocess.Popen(
                 [
                     java(),
-                    *QUICK_TO_START,
+                    *options,
                     "-cp",
                     broker_classpath(version),
                     "kafka.Kafka",
