@@ -163,6 +163,36 @@ class ServerConfig:
         "Maximum session timeout that a member may ask for.",
         default=30 * _MINUTE_MS, unit="ms",
     )
+    transaction_max_timeout_ms: int = setting(
+        "transaction.max.timeout.ms", INT, at_least(1),
+        "Maximum timeout that a transactional client may ask for.",
+        default=15 * _MINUTE_MS, unit="ms",
+    )
+    transactional_id_expiration_ms: int = setting(
+        "transactional.id.expiration.ms", INT, at_least(1),
+        "A transactional id that had no transaction for this long expires.",
+        default=7 * 24 * _HOUR_MS, unit="ms",
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, at_least(1),
+        "Interval at which serve checks for transactions that timed out.",
+        default=10_000, unit="ms",
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
+        "transaction.remove.expired.transaction.cleanup.interval.ms", INT, at_least(1),
+        "Interval at which serve checks for transactional ids that expired.",
+        default=_HOUR_MS, unit="ms",
+    )
+    transaction_state_log_num_partitions: int = setting(
+        "transaction.state.log.num.partitions", INT, at_least(1),
+        "Number of partitions of __transaction_state, which serve creates on first use.",
+        default=50,
+    )
+    transaction_state_log_segment_bytes: int = setting(
+        "transaction.state.log.segment.bytes", INT, at_least(1 << 20),
+        "Segment size of __transaction_state.",
+        default=100 << 20, unit="bytes",
+    )
     replica_lag_time_max_ms: int = setting(
         "replica.lag.time.max.ms", LONG, at_least(0),
         "A follower that has not caught up with its leader for this long leaves the ISR.",

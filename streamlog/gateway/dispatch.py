@@ -25,6 +25,7 @@ from streamlog.gateway.handlers import (
     reading,
     security,
     topics,
+    transactions,
     writing,
 )
 from streamlog.gateway.request import FileRegion, Peer, Request
@@ -46,11 +47,16 @@ _TABLES: Final[tuple[Mapping[str, Handler], ...]] = (
     reading.HANDLERS,
     security.HANDLERS,
     topics.HANDLERS,
+    transactions.HANDLERS,
     writing.HANDLERS,
 )
 
 API_VERSIONS: Final = "ApiVersions"
-_NO_FEATURES: Final[dict[str, Any]] = {"supportedFeatures": [], "finalizedFeatures": []}
+# With it clients use transactions of version 2 (KIP-890). Until version 4 a client cannot read a
+# supported feature whose levels begin at 0 (KAFKA-17011).
+_FINALIZED: Final = [{"name": "transaction.version", "minVersionLevel": 2, "maxVersionLevel": 2}]
+_SUPPORTED: Final = [{"name": "transaction.version", "minVersion": 0, "maxVersion": 2}]
+_LEVELS_FROM_0: Final = 4
 
 
 class Answer(NamedTuple):
@@ -152,7 +158,13 @@ def _api_versions(api: Api, header: RequestHeader, data: bytes, peer: Peer) -> A
     else:
         values = api.request.decode(data, version, header.end).values
         peer.software = f"{values['clientSoftwareName']} {values['clientSoftwareVersion']}".strip()
-    response = {"errorCode": int(code), "apiKeys": _served(), **_NO_FEATURES}
+    response = {
+        "errorCode": int(code),
+        "apiKeys": _served(),
+        "supportedFeatures": _SUPPORTED if version >= _LEVELS_FROM_0 else [],
+        "finalizedFeaturesEpoch": 0,
+        "finalizedFeatures": _FINALIZED,
+    }
     prefix = api.response_header(header.correlation_id, version)
     return Answer(prefix + api.response.encode(response, version), [])
 

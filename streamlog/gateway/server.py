@@ -19,6 +19,7 @@ from streamlog.gateway.broker import Broker, advertised
 from streamlog.gateway.connection import Connection, MemoryBudget
 from streamlog.gateway.security import tls_context
 from streamlog.gateway.settings import Address, GatewaySettings
+from streamlog.gateway.transactions.coordinator import TransactionCoordinator
 from streamlog.maintenance.runner import Maintenance
 from streamlog.root.manager import LogManager
 
@@ -72,6 +73,8 @@ class Gateway:
         manager, lock = await self._loop.run_in_executor(None, self._open)
         broker = Broker(manager, self._settings, self._loop)
         upkeep = None if lock is None else asyncio.create_task(_maintain(broker))
+        if lock is not None:
+            broker.coordinator(TransactionCoordinator).start()
         try:
             budget = MemoryBudget(broker.config.queued_max_request_bytes)
             async with await self._listen(broker, budget) as server:

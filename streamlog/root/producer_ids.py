@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from streamlog.commits.identity import PRODUCER_ID_BASE
 from streamlog.errors import CorruptDataError, FileMissingError
 from streamlog.fs.files import acquire_lock, read_file, write_file_atomically
 from streamlog.fs.log_root import LogRoot
@@ -53,7 +54,12 @@ class ProducerIds:
         self._root, self._in_use = root, in_use
         self._guard = threading.Lock()
         self._floor: int | None = None
-        self._next = self._end = 0
+        self._next = self._end = self._least = 0
+
+    def keep_above(self, producer_id: int) -> None:
+        """Do not assign ids up to this one: it belongs to a transactional id."""
+        if producer_id < PRODUCER_ID_BASE:
+            self._least = max(self._least, producer_id + 1)
 
     def assign(self) -> int:
         """Return an id that was never returned before.
@@ -63,6 +69,7 @@ class ProducerIds:
             CorruptDataError: The file of ids is damaged.
         """
         with self._guard:
+            self._next = max(self._next, self._least)
             if self._next >= self._end:
                 self._take_block()
             self._next += 1
@@ -81,7 +88,7 @@ class ProducerIds:
             what=f"the producer ids of {root.path}",
         )
         try:
-            first = max(read_next_producer_id(root) or 0, self._floor)
+            first = max(read_next_producer_id(root) or 0, self._floor, self._least)
             end = first + BLOCK_SIZE
             write_file_atomically(root.fs, root.producer_ids, b"%d\n" % end)
         finally:

@@ -52,8 +52,11 @@ def test_describe_producers_shows_states(client: WireClient, root: Path) -> None
     topic = Topic(client, root)
     how = {"producer_id": 7, "producer_epoch": 2, "base_sequence": 0}
     assert topic.produce(batch(b"a", b"b", **how))["errorCode"] == 0
-    how |= {"producer_id": 8, "is_transactional": True}
-    assert topic.produce(batch(b"c", **how))["errorCode"] == 0
+    answer = client.call("InitProducerId", 4, transactionalId="t", transactionTimeoutMs=60_000)
+    producer_id = answer["producerId"]
+    how |= {"producer_id": producer_id, "producer_epoch": 0, "is_transactional": True}
+    request = topic.request((0, batch(b"c", **how))) | {"transactionalId": "t"}
+    client.call("Produce", 12, **request)
     wanted = [
         {"name": "orders", "partitionIndexes": [0, 1, 5]},
         {"name": "nothing", "partitionIndexes": [0]},
@@ -69,6 +72,7 @@ def test_describe_producers_shows_states(client: WireClient, root: Path) -> None
         "coordinatorEpoch": -1,
         "currentTxnStartOffset": -1,
     }
+    assert transactional["producerId"] == producer_id
     assert transactional["currentTxnStartOffset"] == 2
     assert (empty["errorCode"], empty["activeProducers"]) == (0, [])
     assert missing["errorCode"] == unknown["partitions"][0]["errorCode"] == 3

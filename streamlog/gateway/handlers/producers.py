@@ -8,32 +8,52 @@ from typing import Any, Final
 from streamlog.errors import StreamLogError
 from streamlog.gateway.broker import Broker
 from streamlog.gateway.catalog import CatalogEntry
+from streamlog.gateway.coordinator_log import TxnProducer
 from streamlog.gateway.error_codes import ErrorCode, code_of
 from streamlog.gateway.request import Request
+from streamlog.gateway.transactions.coordinator import Outcome, TransactionCoordinator
 
 __all__ = ["HANDLERS"]
 
 _NO_ID: Final = -1
+_FENCED_IS_KNOWN: Final = 4  # before this version clients know only INVALID_PRODUCER_EPOCH
 _NO_OFFSET: Final = -1
 
 
 async def init_producer_id(broker: Broker, request: Request) -> dict[str, Any]:
-    """Assign a producer id."""
+    """Assign a producer id, or the next epoch of a transactional id's."""
     values = request.values
     if (values["producerId"] == _NO_ID) != (values["producerEpoch"] == _NO_ID):
-        return _failed(ErrorCode.INVALID_REQUEST)
+        return _answer(Outcome(ErrorCode.INVALID_REQUEST))
     if broker.settings.is_read_only:
-        return _failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return _answer(Outcome(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     try:
+        outcome = await _init(broker, values)
+    except StreamLogError as error:
+        return _answer(Outcome(code_of(error)))
+    if outcome.code is ErrorCode.PRODUCER_FENCED and request.version < _FENCED_IS_KNOWN:
+        outcome = Outcome(ErrorCode.INVALID_PRODUCER_EPOCH)
+    return _answer(outcome)
+
+
+async def _init(broker: Broker, values: dict[str, Any]) -> Outcome:
+    transactional_id = values["transactionalId"]
+    if transactional_id is None:
         # An idempotent producer that lost its sequence asks with its id; it gets a new one.
         producer_id = await broker.run(broker.producer_ids.assign)
-    except StreamLogError as error:
-        return _failed(code_of(error))
-    return {"errorCode": 0, "producerId": producer_id, "producerEpoch": 0}
+        return Outcome(ErrorCode.NONE, TxnProducer(producer_id, 0))
+    expected = TxnProducer(values["producerId"], values["producerEpoch"])
+    return await broker.coordinator(TransactionCoordinator).init_producer(
+        transactional_id,
+        values["transactionTimeoutMs"],
+        None if expected.producer_id == _NO_ID else expected,
+    )
 
 
-def _failed(code: ErrorCode) -> dict[str, Any]:
-    return {"errorCode": int(code), "producerId": _NO_ID, "producerEpoch": _NO_ID}
+def _answer(outcome: Outcome) -> dict[str, Any]:
+    producer_id, producer_epoch = outcome.producer
+    code = int(outcome.code)
+    return {"errorCode": code, "producerId": producer_id, "producerEpoch": producer_epoch}
 
 
 async def describe_producers(broker: Broker, request: Request) -> dict[str, Any]:

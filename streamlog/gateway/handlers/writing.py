@@ -8,15 +8,18 @@ Source: KafkaApis.handleProduceRequest, ReplicaManager.appendRecords.
 """
 
 import logging
+import struct
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from streamlog.errors import InvalidRequestError, StreamLogError
 from streamlog.gateway.broker import Broker
 from streamlog.gateway.catalog import INTERNAL_TOPICS, CatalogEntry
+from streamlog.gateway.coordinator_log import TxnProducer
 from streamlog.gateway.error_codes import ErrorCode, code_of
 from streamlog.gateway.partitions import ServedPartition
 from streamlog.gateway.request import Request
+from streamlog.gateway.transactions.coordinator import TransactionCoordinator
 from streamlog.records.acks import Acks
 from streamlog.records.layout import (
     ATTRIBUTES_OFFSET,
@@ -25,9 +28,12 @@ from streamlog.records.layout import (
     LENGTH_OFFSET,
     LOG_OVERHEAD,
     MAGIC_OFFSET,
+    PRODUCER_ID_OFFSET,
     RECORD_BATCH_OVERHEAD,
+    TRANSACTIONAL_MASK,
 )
 from streamlog.records.record import CompressionType
+from streamlog.topic import TopicPartition
 
 __all__ = ["HANDLERS"]
 
@@ -47,8 +53,11 @@ _WITHOUT_LOG_START: Final = frozenset(
 
 _BY_TOPIC_ID: Final = 13  # the first version that names topics by id
 _CURRENT_LEADER: Final = 10  # the first version that names the new leader
+_ABORTABLE: Final = 11  # the first version that knows TRANSACTION_ABORTABLE
+_ADDS_PARTITIONS: Final = 12  # the first version that adds partitions to transactions
 _ZSTD: Final = 7  # the first version that allows zstd
 _MOST_NAMED_RECORDS: Final = 1000  # clients fail the other records of the batch as well
+_PRODUCER: Final = struct.Struct(">qh")  # id and epoch in the header of a batch
 _ACKS: Final = {each.value: each for each in Acks}
 _NO_OFFSET: Final = -1
 
@@ -67,6 +76,9 @@ class _Produced(NamedTuple):
     records: bytes | None
 
 
+_Waiting = tuple[dict[str, Any], _Produced]  # a partition's response, to be completed
+
+
 async def produce(broker: Broker, request: Request) -> dict[str, Any] | None:
     """Append the batches of a request.
 
@@ -79,7 +91,7 @@ async def produce(broker: Broker, request: Request) -> dict[str, Any] | None:
     """
     acks = _ACKS.get(request.values["acks"])
     answers: list[dict[str, Any]] = []
-    waiting: list[tuple[dict[str, Any], _Produced]] = []
+    waiting: list[_Waiting] = []
     for topic in request.values["topicData"]:
         entry, code = _topic(broker, request, topic, acks)
         partitions = [_refused(each["index"], code) for each in topic["partitionData"]]
@@ -92,7 +104,7 @@ async def produce(broker: Broker, request: Request) -> dict[str, Any] | None:
                 for answer, each in zip(partitions, topic["partitionData"], strict=True)
             ]
     if acks is not None and waiting:
-        await broker.run(_append_all, broker, request, waiting, acks)
+        await _append_waiting(broker, request, waiting, acks)
     if acks is Acks.NONE:
         for each in answers:
             if any(partition["errorCode"] for partition in each["partitionResponses"]):
@@ -121,6 +133,73 @@ def _topic(
     return entry, ErrorCode.NONE
 
 
+async def _append_waiting(
+    broker: Broker, request: Request, waiting: list[_Waiting], acks: Acks
+) -> None:
+    """Append what is for existing topics, the transactional batches in their transaction."""
+    ours = [each for each in waiting if _is_transactional(each[1].records)]
+    if not ours:
+        await broker.run(_append_all, broker, request, waiting, acks)
+        return
+    producers = {_PRODUCER.unpack_from(p.records or b"", PRODUCER_ID_OFFSET) for _, p in ours}
+    transactional_id = request.values["transactionalId"]
+    if transactional_id is None:
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    elif len(producers) > 1:
+        code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    else:
+        places = [
+            TopicPartition(each.topic.name, each.number)
+            for _, each in ours
+            if each.number in each.topic.partitions
+        ]
+        held = broker.coordinator(TransactionCoordinator).appending(
+            transactional_id,
+            TxnProducer(*producers.pop()),
+            places,
+            adds=request.version >= _ADDS_PARTITIONS,
+        )
+        async with held as code:
+            if not code:
+                await broker.run(_append_all, broker, request, waiting, acks)
+                return
+    refused = int(_code_for(request.version, code))
+    for answer, _ in ours:
+        answer["errorCode"] = refused
+    await broker.run(
+        _append_all, broker, request, [each for each in waiting if each not in ours], acks
+    )
+
+
+def _is_transactional(records: bytes | None) -> bool:
+    if records is None or len(records) < RECORD_BATCH_OVERHEAD:
+        return False  # refused later
+    is_current = records[MAGIC_OFFSET] == CURRENT_MAGIC
+    return is_current and bool(records[ATTRIBUTES_OFFSET + 1] & TRANSACTIONAL_MASK)
+
+
+def _code_for(version: int, code: ErrorCode) -> ErrorCode:
+    """Return a coordinator's error as producers of a version know it.
+
+    Source: ReplicaManager.handleProduceAppend, AddPartitionsToTxnManager.
+    """
+    match code:
+        case ErrorCode.PRODUCER_FENCED:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        case ErrorCode.TRANSACTION_ABORTABLE if version < _ABORTABLE:
+            return ErrorCode.INVALID_TXN_STATE
+        case ErrorCode.CONCURRENT_TRANSACTIONS if version >= _ADDS_PARTITIONS:
+            return code
+        case (
+            ErrorCode.CONCURRENT_TRANSACTIONS
+            | ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            | ErrorCode.COORDINATOR_NOT_AVAILABLE
+            | ErrorCode.NOT_COORDINATOR
+        ):
+            return ErrorCode.NOT_ENOUGH_REPLICAS  # repeated without asking for metadata
+    return code
+
+
 def _node_endpoints(broker: Broker, answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return where the leaders are that partitions of the response name."""
     if not any("currentLeader" in each for a in answers for each in a["partitionResponses"]):
@@ -133,7 +212,7 @@ def _node_endpoints(broker: Broker, answers: Sequence[dict[str, Any]]) -> dict[s
 def _append_all(
     broker: Broker,
     request: Request,
-    waiting: Sequence[tuple[dict[str, Any], _Produced]],
+    waiting: Sequence[_Waiting],
     acks: Acks,
 ) -> None:
     """Append to partitions one after another and complete their responses."""

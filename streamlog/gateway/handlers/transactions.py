@@ -1,0 +1,211 @@
+"""Transactions: partitions and offsets added, the end, and what is known of them.
+
+Source: KafkaApis.handleAddPartitionsToTxnRequest and those after it.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamlog.gateway.broker import Broker
+from streamlog.gateway.coordinator_log import TxnProducer
+from streamlog.gateway.error_codes import ErrorCode
+from streamlog.gateway.request import Request
+from streamlog.gateway.transactions.coordinator import TransactionCoordinator
+from streamlog.gateway.transactions.state import EPOCH_BUMPS, TransactionMetadata, TransactionState
+from streamlog.topic import TopicPartition
+
+__all__ = ["HANDLERS"]
+
+_BATCHED: Final = 4  # AddPartitionsToTxn of brokers: several transactions
+_FENCED_IS_KNOWN: Final = 2  # before this version clients know only INVALID_PRODUCER_EPOCH
+_END_BUMPS: Final = 5  # EndTxn of clients with transaction version 2
+_STATES: Final = {each.label: each for each in TransactionState}
+
+
+def fenced_for(version: int, code: ErrorCode) -> ErrorCode:
+    """Return the error as clients of a version know it."""
+    if code is ErrorCode.PRODUCER_FENCED and version < _FENCED_IS_KNOWN:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code
+
+
+# ---- partitions ---------------------------------------------------------------------------------
+async def add_partitions_to_txn(broker: Broker, request: Request) -> dict[str, Any]:
+    """Add partitions to transactions, or verify that they are part of them."""
+    values = request.values
+    if request.version >= _BATCHED:
+        results = [
+            {
+                "transactionalId": each["transactionalId"],
+                "topicResults": await _add(broker, each, request.version),
+            }
+            for each in values["transactions"]
+        ]
+        return {"errorCode": 0, "resultsByTransaction": results}
+    transaction = {
+        "transactionalId": values["v3AndBelowTransactionalId"],
+        "producerId": values["v3AndBelowProducerId"],
+        "producerEpoch": values["v3AndBelowProducerEpoch"],
+        "topics": values["v3AndBelowTopics"],
+        "verifyOnly": False,
+    }
+    return {"resultsByTopicV3AndBelow": await _add(broker, transaction, request.version)}
+
+
+async def _add(broker: Broker, transaction: dict[str, Any], version: int) -> list[dict[str, Any]]:
+    wanted = [
+        TopicPartition(topic["name"], number)
+        for topic in transaction["topics"]
+        for number in topic["partitions"]
+    ]
+    missing = {each for each in wanted if not _exists(broker, each)}
+    if missing:  # then none is added
+        codes = {
+            each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if each in missing
+            else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for each in wanted
+        }
+    else:
+        coordinator = broker.coordinator(TransactionCoordinator)
+        ask = coordinator.verify if transaction["verifyOnly"] else coordinator.add_partitions
+        producer = TxnProducer(transaction["producerId"], transaction["producerEpoch"])
+        code = await ask(transaction["transactionalId"], producer, wanted)
+        codes = dict.fromkeys(wanted, fenced_for(version, code))
+    return [
+        {
+            "name": topic["name"],
+            "resultsByPartition": [
+                {
+                    "partitionIndex": number,
+                    "partitionErrorCode": int(codes[TopicPartition(topic["name"], number)]),
+                }
+                for number in topic["partitions"]
+            ],
+        }
+        for topic in transaction["topics"]
+    ]
+
+
+def _exists(broker: Broker, partition: TopicPartition) -> bool:
+    entry = broker.catalog.topic(partition.topic)
+    return entry is not None and partition.partition in entry.partitions
+
+
+# ---- the end ------------------------------------------------------------------------------------
+async def end_txn(broker: Broker, request: Request) -> dict[str, Any]:
+    """Commit or abort a transaction."""
+    values = request.values
+    ended = await broker.coordinator(TransactionCoordinator).end(
+        values["transactionalId"],
+        TxnProducer(values["producerId"], values["producerEpoch"]),
+        is_commit=values["committed"],
+        version=EPOCH_BUMPS if request.version >= _END_BUMPS else 0,
+    )
+    code = int(fenced_for(request.version, ended.code))
+    return {
+        "errorCode": code,
+        "producerId": ended.producer.producer_id,
+        "producerEpoch": ended.producer.producer_epoch,
+    }
+
+
+# ---- what is known ------------------------------------------------------------------------------
+async def list_transactions(broker: Broker, request: Request) -> dict[str, Any]:
+    """List transactional ids by state, producer, duration and pattern."""
+    values = request.values
+    known = await broker.coordinator(TransactionCoordinator).transactions()
+    filters = values["stateFilters"]
+    wanted = {_STATES[each] for each in filters if each in _STATES}
+    producers, duration_ms = set(values["producerIdFilters"]), values["durationFilter"]
+    now_ms = broker.clock.now_ms()
+    found = [
+        each
+        for each in known
+        if (not filters or each.state in wanted)
+        and (not producers or each.producer_id in producers)
+        and (duration_ms < 0 or now_ms - each.started_ms > duration_ms)
+    ]
+    pattern = values["transactionalIdPattern"]
+    if pattern:
+        try:
+            found = list(_matching(found, pattern))
+        except pa.ArrowInvalid:
+            return {
+                "errorCode": int(ErrorCode.INVALID_REGULAR_EXPRESSION),
+                "unknownStateFilters": [],
+                "transactionStates": [],
+            }
+    return {
+        "errorCode": 0,
+        "unknownStateFilters": [each for each in filters if each not in _STATES],
+        "transactionStates": [
+            {
+                "transactionalId": each.transactional_id,
+                "producerId": each.producer_id,
+                "transactionState": each.state.label,
+            }
+            for each in found
+        ],
+    }
+
+
+def _matching(known: list[TransactionMetadata], pattern: str) -> Iterable[TransactionMetadata]:
+    """Return those whose whole id matches an expression of RE2, which Kafka uses as well."""
+    # Without any text, the expression would not be checked.
+    ids = pa.array([*(each.transactional_id for each in known), ""], pa.string())
+    matches = pc.match_substring_regex(ids, f"^(?:{pattern})$").to_pylist()[:-1]
+    return (each for each, is_match in zip(known, matches, strict=True) if is_match)
+
+
+async def describe_transactions(broker: Broker, request: Request) -> dict[str, Any]:
+    """Describe transactional ids."""
+    coordinator = broker.coordinator(TransactionCoordinator)
+    described = []
+    for transactional_id in request.values["transactionalIds"]:
+        found = await coordinator.transaction(transactional_id)
+        if found is None:
+            code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+            if not transactional_id:
+                code = ErrorCode.INVALID_REQUEST
+            described.append({**_NOTHING, "errorCode": int(code)})
+        else:
+            described.append(_described(found))
+        described[-1]["transactionalId"] = transactional_id
+    return {"transactionStates": described}
+
+
+_NOTHING: Final[dict[str, Any]] = {
+    "transactionState": "",
+    "transactionTimeoutMs": 0,
+    "transactionStartTimeMs": 0,
+    "producerId": 0,
+    "producerEpoch": 0,
+    "topics": [],
+}
+
+
+def _described(known: TransactionMetadata) -> dict[str, Any]:
+    topics: dict[str, list[int]] = {}
+    for each in sorted(known.partitions):
+        topics.setdefault(each.topic, []).append(each.partition)
+    return {
+        "errorCode": 0,
+        "transactionState": known.state.label,
+        "transactionTimeoutMs": known.timeout_ms,
+        "transactionStartTimeMs": known.started_ms,
+        "producerId": known.producer_id,
+        "producerEpoch": known.producer_epoch,
+        "topics": [{"topic": topic, "partitions": ids} for topic, ids in topics.items()],
+    }
+
+
+HANDLERS: Final = {
+    "AddPartitionsToTxn": add_partitions_to_txn,
+    "EndTxn": end_txn,
+    "ListTransactions": list_transactions,
+    "DescribeTransactions": describe_transactions,
+}

@@ -1,0 +1,1 @@
+"""The transaction coordinator: states of transactional ids, markers, timeouts."""
