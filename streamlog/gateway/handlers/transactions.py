@@ -3,15 +3,15 @@
 Source: KafkaApis.handleAddPartitionsToTxnRequest and those after it.
 """
 
-from collections.abc import Iterable
+import re
 from typing import Any, Final
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamlog.gateway.broker import Broker
 from streamlog.gateway.coordinator_log import TxnProducer
 from streamlog.gateway.error_codes import ErrorCode
+from streamlog.gateway.groups.coordinator import GroupCoordinator
+from streamlog.gateway.groups.group import CommittingMember
+from streamlog.gateway.handlers.offsets import acceptable_offsets, commit_results
 from streamlog.gateway.request import Request
 from streamlog.gateway.transactions.coordinator import TransactionCoordinator
 from streamlog.gateway.transactions.state import EPOCH_BUMPS, TransactionMetadata, TransactionState
@@ -21,6 +21,8 @@ __all__ = ["HANDLERS"]
 
 _BATCHED: Final = 4  # AddPartitionsToTxn of brokers: several transactions
 _FENCED_IS_KNOWN: Final = 2  # before this version clients know only INVALID_PRODUCER_EPOCH
+_COMMIT_ABORTABLE: Final = 4  # the first TxnOffsetCommit that knows TRANSACTION_ABORTABLE
+_COMMIT_ADDS_PARTITIONS: Final = 5  # the first that adds the group's partition
 _END_BUMPS: Final = 5  # EndTxn of clients with transaction version 2
 _STATES: Final = {each.label: each for each in TransactionState}
 
@@ -95,6 +97,60 @@ def _exists(broker: Broker, partition: TopicPartition) -> bool:
     return entry is not None and partition.partition in entry.partitions
 
 
+# ---- offsets ------------------------------------------------------------------------------------
+async def add_offsets_to_txn(broker: Broker, request: Request) -> dict[str, Any]:
+    """Add the partition that keeps a group's offsets to a transaction."""
+    values = request.values
+    partition = broker.coordinator(GroupCoordinator).offsets_partition(values["groupId"])
+    code = await broker.coordinator(TransactionCoordinator).add_partitions(
+        values["transactionalId"],
+        TxnProducer(values["producerId"], values["producerEpoch"]),
+        [partition],
+    )
+    return {"errorCode": int(fenced_for(request.version, code))}
+
+
+async def txn_offset_commit(broker: Broker, request: Request) -> dict[str, Any]:
+    """Commit offsets of a group as part of a transaction."""
+    values, groups = request.values, broker.coordinator(GroupCoordinator)
+    codes, offsets = acceptable_offsets(broker, values["topics"], uses_ids=False)
+    producer = TxnProducer(values["producerId"], values["producerEpoch"])
+    identity = CommittingMember(
+        values["memberId"],
+        values["groupInstanceId"],
+        values["generationId"],
+        is_transactional=True,
+        version=request.version,
+    )
+    held = broker.coordinator(TransactionCoordinator).appending(
+        values["transactionalId"],
+        producer,
+        [groups.offsets_partition(values["groupId"])],
+        adds=request.version >= _COMMIT_ADDS_PARTITIONS,
+    )
+    async with held as code:
+        if code:
+            code = _commit_code(request.version, code)
+        elif offsets:
+            code = await groups.txn_commit_offsets(values["groupId"], identity, offsets, producer)
+    return {"topics": commit_results(values["topics"], codes, code, uses_ids=False)}
+
+
+def _commit_code(version: int, code: ErrorCode) -> ErrorCode:
+    """Return a coordinator's error as TxnOffsetCommit of a version knows it.
+
+    Source: CoordinatorOperationExceptionHelper.handleOperationException, CoordinatorRuntime.
+    """
+    match code:
+        case ErrorCode.PRODUCER_FENCED:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        case ErrorCode.TRANSACTION_ABORTABLE if version < _COMMIT_ABORTABLE:
+            return ErrorCode.INVALID_TXN_STATE
+        case ErrorCode.CONCURRENT_TRANSACTIONS if version < _COMMIT_ADDS_PARTITIONS:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE  # repeated by the client
+    return code
+
+
 # ---- the end ------------------------------------------------------------------------------------
 async def end_txn(broker: Broker, request: Request) -> dict[str, Any]:
     """Commit or abort a transaction."""
@@ -132,8 +188,8 @@ async def list_transactions(broker: Broker, request: Request) -> dict[str, Any]:
     pattern = values["transactionalIdPattern"]
     if pattern:
         try:
-            found = list(_matching(found, pattern))
-        except pa.ArrowInvalid:
+            found = _matching(found, pattern)
+        except re.error:
             return {
                 "errorCode": int(ErrorCode.INVALID_REGULAR_EXPRESSION),
                 "unknownStateFilters": [],
@@ -153,12 +209,13 @@ async def list_transactions(broker: Broker, request: Request) -> dict[str, Any]:
     }
 
 
-def _matching(known: list[TransactionMetadata], pattern: str) -> Iterable[TransactionMetadata]:
-    """Return those whose whole id matches an expression of RE2, which Kafka uses as well."""
-    # Without any text, the expression would not be checked.
-    ids = pa.array([*(each.transactional_id for each in known), ""], pa.string())
-    matches = pc.match_substring_regex(ids, f"^(?:{pattern})$").to_pylist()[:-1]
-    return (each for each, is_match in zip(known, matches, strict=True) if is_match)
+def _matching(known: list[TransactionMetadata], pattern: str) -> list[TransactionMetadata]:
+    """Return those whose whole id matches a regular expression.
+
+    Kafka's are those of RE2; what it has in common with Python's is enough for ids.
+    """
+    wanted = re.compile(pattern)
+    return [each for each in known if wanted.fullmatch(each.transactional_id)]
 
 
 async def describe_transactions(broker: Broker, request: Request) -> dict[str, Any]:
@@ -205,6 +262,8 @@ def _described(known: TransactionMetadata) -> dict[str, Any]:
 
 HANDLERS: Final = {
     "AddPartitionsToTxn": add_partitions_to_txn,
+    "AddOffsetsToTxn": add_offsets_to_txn,
+    "TxnOffsetCommit": txn_offset_commit,
     "EndTxn": end_txn,
     "ListTransactions": list_transactions,
     "DescribeTransactions": describe_transactions,

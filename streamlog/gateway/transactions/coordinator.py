@@ -23,6 +23,7 @@ from streamlog.gateway.coordinator_log import (
     coordinator_code,
 )
 from streamlog.gateway.error_codes import ErrorCode
+from streamlog.gateway.groups.coordinator import GroupCoordinator
 from streamlog.gateway.transactions import state as states
 from streamlog.gateway.transactions.state import Ending, TransactionMetadata, TransactionState
 from streamlog.protocol.internal_topics import Decoder, parse_internal
@@ -35,7 +36,7 @@ __all__ = ["Outcome", "TransactionCoordinator"]
 
 _logger: Final = logging.getLogger(__name__)
 
-TRANSACTION_STATE: Final = "__transaction_state"
+TRANSACTION_STATE: Final = Decoder.TRANSACTIONS.value
 _FIRST_RETRY_S: Final = 0.05
 _LONGEST_RETRY_S: Final = 5.0
 _MARKERS_AWAITED_S: Final = 5.0
@@ -333,15 +334,22 @@ class TransactionCoordinator:
             try:
                 left = metadata.partitions - written
                 written |= await self._broker.run(self._write_markers, metadata, sorted(left))
-                if written >= metadata.partitions:
-                    ended = states.complete(metadata, self._broker.clock.now_ms())
-                    if not await self._change(entry, ended):
-                        return
-                    entry.is_changing = True
+                if written >= metadata.partitions and await self._completed(entry, metadata):
+                    return
             except Exception:
                 _logger.exception("markers of %s: failed", metadata.transactional_id)
+            entry.is_changing = True
             await asyncio.sleep(delay)
             delay = min(delay * 2, _LONGEST_RETRY_S)
+
+    async def _completed(self, entry: _Entry, metadata: TransactionMetadata) -> bool:
+        """Note that all markers are written; return whether the end is in the log."""
+        if any(each.topic == Decoder.OFFSETS.value for each in metadata.partitions):
+            is_commit = metadata.state is TransactionState.PREPARE_COMMIT
+            groups = self._broker.coordinator(GroupCoordinator)
+            await groups.on_transaction_end(metadata.producer_id, is_commit=is_commit)
+        ended = states.complete(metadata, self._broker.clock.now_ms())
+        return not await self._change(entry, ended)
 
     def _write_markers(
         self, metadata: TransactionMetadata, partitions: list[TopicPartition]
