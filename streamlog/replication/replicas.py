@@ -493,17 +493,21 @@ class Replicas:
         return Reached(follower, end_offset, None)
 
     # ---- without an append -----------------------------------------------------------------------
-    def catch_up(self, log: Log) -> None:
+    def catch_up(self, log: Log, *, tries_offline: bool = True) -> None:
         """Copy to all replicas that can be reached whatever they lack; those in step join the ISR.
 
         Only within `writing`.
+
+        Args:
+            log: The leader's log.
+            tries_offline: Try replicas that failed now, however long they were to wait.
 
         Raises:
             NotLeaderError: Another leader was elected.
             NoQuorumError: Too few registers can be reached.
         """
-        for follower in self._followers.values():
-            follower.succeeded()  # tried now, however long it was to wait
+        for follower in self._followers.values() if tries_offline else ():
+            follower.succeeded()
         for _ in self._followers:  # one at a time joins
             self._copy(log, None, _nothing, max_bytes=None)
             self._commit(log)

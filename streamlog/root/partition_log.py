@@ -410,7 +410,7 @@ class LedPartitionLog(PartitionLog):
         """
         fetcher.fetch(self.partition_state)
         with self.writing():
-            self._replicas.catch_up(self)
+            self._replicas.catch_up(self, tries_offline=False)
 
     def elect(self, kind: ElectionType) -> PartitionState:
         """Hold an election while no record is appended, so that none is lost.

@@ -67,6 +67,7 @@ class ReplicaSet:
         self._guard = threading.RLock()
         self._fetchers: dict[TopicPartition, ReplicaFetcher] = {}
         self._seen_ends: dict[TopicPartition, int] = {}  # by `_fetch`
+        self._resting: set[TopicPartition] = set()  # until the next `replicate_once`
 
     @classmethod
     def open(
@@ -393,6 +394,7 @@ class ReplicaSet:
         try:
             while not stop.is_set():
                 self.replicate_once()
+                self._resting.clear()
                 locks.hold(self.roots.online().values())
                 until_ms = clock.monotonic_ms() + every_ms
                 while not stop.is_set() and clock.monotonic_ms() < until_ms:
@@ -414,13 +416,15 @@ class ReplicaSet:
                 continue
             before = self._seen_ends.get(partition, -1)
             self._seen_ends[partition] = state.offsets.end
-            if state.offsets.high_watermark >= before:
+            if state.offsets.high_watermark >= before or partition in self._resting:
                 continue
             try:
                 fetcher = self._fetchers.get(partition)
                 if fetcher is None:
                     fetcher = self._fetchers[partition] = log.fetcher()
                 log.copy_appended(fetcher)
+                if log.high_watermark < before:  # too few replicas are in sync
+                    self._resting.add(partition)
             except StreamLogError as error:
                 _logger.warning("[%s] not copied: %s", partition, error)
                 self._drop_handle(partition)  # until the next `replicate_once`

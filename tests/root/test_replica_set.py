@@ -17,8 +17,10 @@ from streamlog.records.record import Record
 from streamlog.records.validate import AppendOrigin
 from streamlog.replication import copying
 from streamlog.replication.election import ElectionType
+from streamlog.replication.fetcher_lock import has_replica_fetcher
+from streamlog.replication.replica_fetcher import ReplicaFetcher
 from streamlog.root.manager import LogManager
-from streamlog.root.partition_log import PartitionLog
+from streamlog.root.partition_log import LedPartitionLog, PartitionLog
 from streamlog.root.replica_roots import add_root
 from streamlog.root.replica_set import ReplicaSet
 from tests.support.cli import ok
@@ -125,6 +127,59 @@ def test_an_interrupted_reassignment_continues_where_it_was(
         assert sum(before) + sum(copied) == size
         assert again.describe("orders")[0].state.isr == (1, 2, 4)
     assert log_files(roots[0]) == log_files(roots[3])
+
+
+def followed(replicas: ReplicaSet, root: Path, log: PartitionLog, *, seconds: float) -> None:
+    """Let `replicas` follow for a while; meanwhile append with acks=1."""
+    stop = threading.Event()
+    thread = threading.Thread(target=replicas.follow, args=(stop,))
+    thread.start()
+    try:
+        deadline = time.monotonic() + 30
+        while not has_replica_fetcher(LogRoot.at(root)):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            log.append(records("x"), acks=1)
+            time.sleep(0.002)
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_process_that_follows_tries_an_offline_replica_now_and_then(
+    replicas: ReplicaSet, roots: list[Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    with ReplicaSet.open(roots[0]) as writer:
+        log = writer.log("orders", 0)
+        roots[2].rename(roots[2].with_name("away"))
+        followed(replicas, roots[0], log, seconds=2)
+        with log.locked():
+            assert log.high_watermark == log.log_end_offset > 5
+    offline = [each for each in caplog.messages if "orders-0] node 3 " in each]
+    assert 0 < len(offline) < 20
+
+
+def test_a_process_that_follows_rests_while_nothing_can_be_committed(
+    replicas: ReplicaSet, roots: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = []
+    copy = LedPartitionLog.copy_appended
+
+    def counted(log: LedPartitionLog, fetcher: ReplicaFetcher) -> None:
+        copies.append(log)
+        copy(log, fetcher)
+
+    monkeypatch.setattr(LedPartitionLog, "copy_appended", counted)
+    ok("topics", "alter", "orders", "--config", "min.insync.replicas=3", "--path", roots[0])
+    with ReplicaSet.open(roots[0]) as writer:
+        log = writer.log("orders", 0)
+        roots[2].rename(roots[2].with_name("away"))
+        followed(replicas, roots[0], log, seconds=2)
+        assert log.high_watermark == 0
+        assert 0 < len(copies) < 20
+        roots[2].with_name("away").rename(roots[2])
 
 
 def test_describe_shows_each_replica(replicas: ReplicaSet, roots: list[Path]) -> None:
