@@ -30,6 +30,8 @@ from streamlog.errors import (
 )
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.log import Log
+from streamlog.partition.log_offsets import LogOffsets
+from streamlog.partition.read import fetch
 from streamlog.records.acks import Acks
 from streamlog.records.builder import patch_batches
 from streamlog.records.layout import MAX_INT32
@@ -355,7 +357,16 @@ def _check_same(log: Log, decision: Decision, buffer: NDArray[np.uint8], batch: 
     if offset < log.log_start_offset:
         return
     position, size = int(batch.position[0]), int(batch.size[0])
-    found = log.read(offset, 1)
+    end = log.log_end_offset
+    found = fetch(  # also above the high watermark, where a part was not copied yet
+        log.segments,
+        offset,
+        offsets=LogOffsets.of_one_replica(log.log_start_offset, end),
+        last_stable_offset=end,
+        upper=end,
+        max_bytes=1,
+        max_decompressed=log.config.readable_decompressed_bytes,
+    )
     if bytes(found.buffer[:size]) != buffer[position : position + size].tobytes():
         raise CommitMismatchError(
             "log contains other records at the offsets of a decided commit",

@@ -5,14 +5,23 @@ repeating the last acknowledged one. At the end every row of every version is in
 the new leader and on its followers, and a root that returns holds the same bytes as the leader.
 """
 
+import contextlib
+import errno
+import functools
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
 
 from streamlog.commits.replay import Verdict
+from streamlog.errors import StreamLogError, UnknownOutcomeError
+from streamlog.fs.api import FileSystem
+from streamlog.fs.faults import Fault, FaultyFileSystem, Moment
 from streamlog.fs.files import read_file
+from streamlog.fs.memory import MemoryFileSystem
 from tests.support.commits import LOG, PARTITIONS, ROOT, TOPIC, rows_of
 from tests.support.replica_commits import (
     ALL_PARTITIONS,
@@ -20,6 +29,7 @@ from tests.support.replica_commits import (
     Point,
     World,
     every_point,
+    lost_disk,
     replicated_world,
 )
 
@@ -176,3 +186,87 @@ def test_losing_the_new_leaders_disk_too_loses_nothing() -> None:
         check(world, point.acknowledged)
 
     every(judge)
+
+
+# ---- disks that fail or fill up, and a driver that goes on ---------------------------------------
+def one_commit(world: World) -> StreamLogError | None:
+    """Commit a version and retire; return the error of the commit."""
+    try:
+        scene = world.process(1, seed=1_000_000_003).scene
+        scene.commit(1)
+    except StreamLogError as error:
+        return error
+    with contextlib.suppress(StreamLogError):
+        scene.commits.retire()
+    return None
+
+
+def with_fault(node: int, *faults: Fault) -> tuple[World, FaultyFileSystem]:
+    """Return the prepared roots, the disk of one of them with a fault."""
+    world = prepared_once()
+    disks: dict[int, FileSystem] = dict(clones(world))
+    disks[node] = faulty = FaultyFileSystem(disks[node], *faults)
+    return World(disks), faulty
+
+
+def clones(world: World) -> dict[int, MemoryFileSystem]:
+    found = {}
+    for node, disk in world.disks.items():
+        memory = disk.inner if isinstance(disk, FaultyFileSystem) else disk
+        assert isinstance(memory, MemoryFileSystem)
+        found[node] = memory.crash_clone(Random(0), power=False)
+    return found
+
+
+@functools.cache
+def prepared_once() -> World:
+    return prepared()
+
+
+def check_after_fault(node: int, fault: Fault) -> None:
+    world, _ = with_fault(node, fault)
+    error = one_commit(world)
+    where = f"{fault}, {error!r}"
+    assert error is None or fault.errno is not None, where
+    after = World(dict(clones(world)))
+    decided = "query-1%2Ft@00000000000000000002" in after.process(1).mirror.own.pending.names()
+    is_known = error is None or isinstance(error, UnknownOutcomeError) or decided
+    for partition in range(PARTITIONS):
+        for each in NODES:
+            rows = [row for row in after.values(each, partition) if row in rows_of(1, partition)]
+            assert is_known or rows == [], (where, each, partition)
+    acknowledged = [1] if error is None else []
+    check(World(dict(clones(after))), acknowledged)
+    if node == 1:
+        lost = World({**clones(after), 1: lost_disk()})
+        assert lost.elect() == 2, where
+        check(lost, acknowledged)
+    elif after.state.isr != NODES:
+        check(after, acknowledged)
+        after.process().rejoin(node)
+        check_same(after, node)
+
+
+@pytest.mark.parametrize("node", NODES)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(errno=errno.EIO),
+        Fault(errno=errno.EIO, moment=Moment.AFTER),
+        Fault(errno=errno.EIO, is_lasting=True),
+        Fault(errno=errno.ENOSPC, operation="pwrite", is_lasting=True, moment=Moment.TORN),
+        Fault(errno=errno.ENOSPC, operation="create", is_lasting=True),
+        Fault(errno=errno.ENOSPC, operation="link", is_lasting=True),
+    ],
+    ids=["EIO", "EIO after", "EIO lasting", "full", "no inode", "no link"],
+)
+def test_a_failing_disk_leaves_a_commit_whole_or_absent(node: int, fault: Fault) -> None:
+    world, faulty = with_fault(node)
+    assert one_commit(world) is None
+    count = sum(each.name == (fault.operation or each.name) for each in faulty.operations)
+    step = STEP if count > STEP else 1
+    for at in range(1, count + 1, step):
+        try:
+            check_after_fault(node, replace(fault, at=at))
+        except Exception as failure:
+            raise AssertionError(f"at {at} of {count} on node {node}: {failure!r}") from failure

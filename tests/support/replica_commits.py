@@ -34,7 +34,16 @@ from streamlog.root.partition_log import PartitionLog
 from streamlog.topic import TopicPartition
 from tests.support.commits import NOW, PARTITIONS, ROOT, TOPIC, Scene
 
-__all__ = ["NODES", "Disk", "Point", "Process", "World", "every_point", "replicated_world"]
+__all__ = [
+    "NODES",
+    "Disk",
+    "Point",
+    "Process",
+    "World",
+    "every_point",
+    "lost_disk",
+    "replicated_world",
+]
 
 NODES = (1, 2, 3)
 COMMITS = "commits"
