@@ -243,6 +243,10 @@ class FollowerLog:
 
     def _truncate(self, log: Log, leader: Leader, settings: ReplicationSettings) -> None:
         """Truncate the log to where it agrees with the leader's, by epoch."""
+        for epoch, start_offset in log.leader_epochs.entries:
+            if epoch > leader.leader_epoch:  # overruled: the leader cannot be asked for its end
+                self._truncate_to(log, start_offset, leader.leader_epoch)
+                break
         follower = Follower(
             self.node,
             leader.state,

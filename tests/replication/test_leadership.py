@@ -3,12 +3,17 @@
 import pytest
 
 from streamlog.config.log_config import LogConfig
-from streamlog.errors import NoQuorumError, NoReplicaOnlineError
+from streamlog.errors import (
+    NoQuorumError,
+    NoReplicaOnlineError,
+    NotLeaderError,
+    UnknownOutcomeError,
+)
 from streamlog.fs.api import OpenMode
 from streamlog.records.batch import read_batches
 from streamlog.replication.abandoned import read_abandoned
 from streamlog.replication.election import ElectionType
-from tests.support.replicas import Disks, records, values_of
+from tests.support.replicas import Disks, records, try_close, values_of
 
 
 def same_bytes(disks: Disks, *nodes: int) -> bool:
@@ -181,3 +186,66 @@ def test_two_elections_at_once_have_one_winner() -> None:
         other.append(records("c"))
         assert one.state() == two.state()
         assert one.state().leader_epoch == 1
+
+
+def test_a_forced_election_fences_the_open_handle_of_another_writer() -> None:
+    disks = Disks()
+    old = disks.writer()
+    with old.open() as stale:
+        stale.append(records("a"))
+        other = disks.writer()
+        other.offline = {1, 3}
+        assert other.leadership().force(LogConfig).leader == 2
+        with other.open() as log:
+            log.append(records("x"))
+            with pytest.raises(UnknownOutcomeError, match="another replica was elected"):
+                stale.append(records("tail 1", "tail 2"))
+            assert stale.log_end_offset == 3, "in the old leader's log only"
+            with pytest.raises(NotLeaderError):
+                stale.append(records("never"))
+            other.offline.clear()
+            other.register().align((1, 2, 3))
+            disks.clock.advance(2000)
+            log.append(records("y"))
+            log.append(records("z"))
+            assert values_of(log) == ["a", "x", "y", "z"]
+            (noted,) = read_abandoned(other.roots[1], log.topic_partition)
+            assert (noted.start_offset, noted.end_offset, noted.lost) == (1, 3, 0)
+        with pytest.raises(NotLeaderError):
+            stale.append(records("never"))
+        try_close(stale)
+    assert same_bytes(disks, 1, 2, 3)
+
+
+def test_the_later_epoch_of_an_overruled_election_does_not_keep_its_records() -> None:
+    disks = Disks()
+    with disks.writer().open() as log:
+        log.append(records("a"))
+    loser, winner = disks.writer(), disks.writer()
+    loser.offline, winner.offline = {1, 3}, {1, 2}
+    loser.leadership().force(LogConfig)
+    assert winner.leadership().force(LogConfig).leader == 3
+    register = loser.register()
+    register.change(lambda state: state.with_leader(2), register.read().partition_epoch)
+    register = winner.register()
+    for _ in range(5):  # the later rounds of one generation win
+        register.change(lambda state: state.with_isr((3,)), register.read().partition_epoch)
+    assert winner.state().leader_epoch < loser.state().leader_epoch
+    with loser.open() as stale, winner.open() as log:
+        stale.append(records("lost 1", "lost 2"))
+        assert values_of(stale) == ["a", "lost 1", "lost 2"]
+        log.append(records("x"))
+        winner.offline.clear()
+        loser.offline.clear()
+        winner.register().align((1, 2, 3))
+        disks.clock.advance(2000)
+        for value in ("y", "z", "u", "v", "w"):
+            log.append(records(value))
+        assert winner.state().isr == (1, 2, 3)
+        assert values_of(log) == ["a", "x", "y", "z", "u", "v", "w"]
+        (noted,) = read_abandoned(winner.roots[2], log.topic_partition)
+        assert (noted.start_offset, noted.end_offset, noted.lost) == (1, 3, 2)
+        with pytest.raises(NotLeaderError):
+            stale.append(records("never"))
+        try_close(stale)
+    assert same_bytes(disks, 1, 2, 3)
