@@ -61,6 +61,8 @@ class AppendWatch:
                 return
             if self._catalog.topics() is not topics:
                 topics = self._catalog.topics()
+                for gone in {each.name.topic for each in self._partitions} - topics.keys():
+                    self._partitions.forget(gone)  # and the disk space of their open files
                 self._parked.wake_all()
                 continue
             known = (self._partitions.known(*each) for each in waiting)

@@ -371,3 +371,18 @@ def test_a_lock_file_that_is_replaced_between_many_locks_is_noticed(tmp_path: Pa
 def test_a_stat_names_the_device(tmp_path: Path) -> None:
     found = LocalFileSystem().stat(str(tmp_path))
     assert found is not None and found.device == os.stat(tmp_path).st_dev
+
+
+def test_a_lent_handle_outlives_the_file_it_was_lent_by(tmp_path: Path) -> None:
+    path = str(tmp_path / "lent")
+    with LocalFileSystem().open(path, OpenMode.CREATE) as file:
+        file.pwrite(b"records", 0)
+        lent = file.lend()
+        assert file.lend() is lent
+        descriptor = lent.descriptor()
+        assert descriptor != file.descriptor()
+    os.unlink(path)
+    assert lent.pread(7, 0) == b"records"
+    del lent
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)

@@ -260,6 +260,14 @@ def test_min_bytes_are_waited_for(root: Path, served: tuple[WireClient, Any]) ->
     assert len(values_in(found["partitions"][0]["records"])) == 3
 
 
+def test_more_bytes_than_a_fetch_may_return_are_not_waited_for(
+    served: tuple[WireClient, Any],
+) -> None:
+    client, topic = served
+    answer = fetch_one(client, 12, topic, {0: 0}, minBytes=1 << 30, maxBytes=80, maxWaitMs=30_000)
+    assert len(values_in(answer["records"])) == 1
+
+
 def test_records_of_another_process_wake_20_consumers_within_100_ms(
     root: Path, gateway: Gateway
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from streamlog import LogManager
 from streamlog.clock import ManualClock
 from streamlog.gateway.error_codes import ErrorCode
 from streamlog.gateway.fetch_sessions import FetchSessions
@@ -120,6 +121,23 @@ def test_errors_are_repeated_until_they_are_gone(root: Path, consumer: Consumer)
     assert consumer.fetch({0: 1})[5]["errorCode"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert consumer.fetch({0: 9})[0]["errorCode"] == ErrorCode.OFFSET_OUT_OF_RANGE
     assert consumer.fetch({0: 1}, forgotten=[5])[0]["errorCode"] == 0
+
+
+def test_a_recreated_topic_is_not_taken_for_the_one_of_the_session(
+    root: Path, consumer: Consumer
+) -> None:
+    consumer.fetch({0: 1})
+    with LogManager.open(root) as manager:
+        manager.delete_topic("orders")
+    gone = consumer.fetch({}, maxWaitMs=30_000)
+    assert gone[0]["errorCode"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    create(root, "orders", 3)
+    append(root, "orders", b"new", b"new")
+    again = consumer.fetch({}, maxWaitMs=30_000)[0]
+    if consumer.version >= 13:
+        assert again["errorCode"] == ErrorCode.INCONSISTENT_TOPIC_ID
+    else:
+        assert values_in(again["records"]) == [b"new"]
 
 
 # ---- the cache ------------------------------------------------------------------------------

@@ -186,6 +186,8 @@ def test_lookup_finds_the_floor(relative: list[int], data: st.DataObject) -> Non
     position = data.draw(st.integers(0, 4000))
     reached = [at for at, each in enumerate(positions.tolist()) if each <= position]
     assert index.lookup_position(position) == (index[reached[-1]] if reached else None)
+    later = [at for at, each in enumerate(positions.tolist()) if each >= position]
+    assert index.lookup_from(position) == (index[later[0]] if later else None)
 
 
 def test_extend_stops_when_full() -> None:
