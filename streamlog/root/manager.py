@@ -23,7 +23,6 @@ from streamlog.config.log_config import ConfigValue, LogConfig
 from streamlog.config.server_config import ConfigEntry, ServerConfig
 from streamlog.errors import (
     FileMissingError,
-    InvalidReplicationFactorError,
     InvalidRequestError,
     command_at,
 )
@@ -352,16 +351,7 @@ class LogManager:
         return self.describe(name)
 
     def _root_set(self, factor: int) -> RootSet:
-        roots = RootSet.load(self.log_root, patience=self.patience)
-        if roots is None:
-            raise InvalidReplicationFactorError(
-                "there is one log root: replicas need a root each",
-                path=self.root,
-                got=factor,
-                expected=1,
-                hint=f"add a log root: {command_at(self.root, 'replicas add ROOT')}",
-            )
-        return roots
+        return replicated_topics.set_with_replicas(self.log_root, factor, patience=self.patience)
 
     def alter_topic(
         self,

@@ -50,6 +50,7 @@ from streamlog.root import registry, topics
 from streamlog.root.open_writers import OpenWriter
 from streamlog.root.placement import Led, Placement
 from streamlog.root.readers import Holds
+from streamlog.root.replicated_topics import create_if_replicated
 from streamlog.root.roots import refuse_live_broker, refuse_planted
 from streamlog.topic import TopicPartition, check_partition_directory
 
@@ -155,6 +156,8 @@ class PartitionLog(Log):
             InvalidConfigError: `config` is not a `LogConfig`.
             UnknownTopicError: The topic has no such partition; or it is missing, and the root's
                 `auto.create.topics.enable=false` or `num.partitions` forbids creating it.
+            InvalidReplicationFactorError: The topic is missing, and there are fewer log roots than
+                the root's `default.replication.factor`.
             CorruptDataError: Acknowledged bytes are damaged; nothing was changed.
             UnavailableError: Another process kept the lock, a running broker owns the root, or
                 the disk failed.
@@ -171,6 +174,8 @@ class PartitionLog(Log):
         root = LogRoot.at(os.path.dirname(path), fs=fs, clock=clock, random=random)
         if replicated is None and not local:
             partition = check_partition_directory(path)
+            if placement is None:
+                create_if_replicated(root, partition)
             opened = placement or Placement.of(root, partition, lock_timeout_ms=lock_timeout_ms)
             if opened is not None:
                 return LedPartitionLog(

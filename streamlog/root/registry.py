@@ -21,7 +21,7 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -93,6 +93,7 @@ __all__ = [
     "ensure_partition",
     "finish_deletion",
     "make_partition",
+    "numbers_to_make",
     "refuse_taken_name",
     "remove_half_made",
     "set_aside",
@@ -197,7 +198,7 @@ def ensure_partition(root: LogRoot, partition: TopicPartition) -> str:
         if topic_id is not None:
             return topic_id
     refuse_strangers(root.fs, path)
-    _numbers_to_make(root, partition)  # raises before anything is created
+    numbers_to_make(root, partition)  # raises before anything is created
     make_root(root, named=partition)
     with registry_locked(root):
         is_known = topic_exists(root, partition.topic)
@@ -205,7 +206,7 @@ def ensure_partition(root: LogRoot, partition: TopicPartition) -> str:
             check_new_topic_name(partition.topic)
             refuse_taken_name(root.path, partition.topic, list_topics(root))
             finish_deletion(root, partition.topic)
-        numbers = _numbers_to_make(root, partition)
+        numbers = numbers_to_make(root, partition)
         topic_id = _topic_id(root, partition)
         for number in numbers:
             make_partition(root, TopicPartition(partition.topic, number), topic_id)
@@ -215,7 +216,7 @@ def ensure_partition(root: LogRoot, partition: TopicPartition) -> str:
     return topic_id
 
 
-def _numbers_to_make(root: LogRoot, wanted: TopicPartition) -> Iterable[int]:
+def numbers_to_make(root: LogRoot, wanted: TopicPartition) -> Collection[int]:
     """Return the partitions to create when one of them is opened.
 
     Raises:

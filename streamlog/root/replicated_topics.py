@@ -43,6 +43,7 @@ from streamlog.fs.files import stat_directory
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.names import is_temporary
 from streamlog.partition import checkpoints
+from streamlog.partition.locks import Patience
 from streamlog.partition.meta_properties import MetaProperties
 from streamlog.partition.partition_metadata import new_topic_id, read_topic_id
 from streamlog.partition.topic_config import (
@@ -61,11 +62,13 @@ from streamlog.root.registry import (
     check_partition_count,
     finish_deletion,
     make_partition,
+    numbers_to_make,
     refuse_taken_name,
     remove_half_made,
     set_aside,
 )
 from streamlog.root.roots import (
+    is_our_root,
     make_root,
     refuse_live_broker,
     refuse_planted,
@@ -82,6 +85,7 @@ from streamlog.topic import TopicPartition, check_new_topic_name, parse_partitio
 
 __all__ = [
     "alter_replicated",
+    "create_if_replicated",
     "create_replicated",
     "delete_replicated",
     "forget_replicas",
@@ -90,6 +94,7 @@ __all__ = [
     "partition_numbers",
     "restore",
     "restore_if_due",
+    "set_with_replicas",
 ]
 
 MAX_REPLICATION_FACTOR: Final = 32_767  # int16 in Kafka's protocol
@@ -200,6 +205,52 @@ def create_replicated(
             write_topic_properties(root, topic, own)
     _logger.info("created topic %s (%s) on nodes %s", topic, topic_id, assignment)
     return topic_id
+
+
+def create_if_replicated(root: LogRoot, partition: TopicPartition) -> bool:
+    """Create the topic of a missing partition if the root's default is more than one replica.
+
+    Under the conditions of `registry.ensure_partition`, which creates it otherwise.
+
+    Returns:
+        Whether the topic exists now, with replicas.
+
+    Raises:
+        UnknownTopicError: The topic may not be created.
+        InvalidReplicationFactorError: There are fewer log roots than replicas.
+        UnavailableError: A lock was held, or too few roots are online.
+    """
+    topic = partition.topic
+    if root.fs.stat(root.partition(partition)) is not None or not is_our_root(root):
+        return False
+    factor = read_server_config(root).default_replication_factor
+    if factor == 1 or topic_exists(root, topic):
+        return False
+    numbers = numbers_to_make(root, partition)
+    roots = set_with_replicas(root, factor)
+    with contextlib.suppress(TopicExistsError):  # another process was faster
+        create_replicated(
+            roots, topic, partitions=len(numbers), replication_factor=factor, configs={}
+        )
+    return True
+
+
+def set_with_replicas(root: LogRoot, factor: int, *, patience: Patience | None = None) -> RootSet:
+    """Return the replica set of a root, to create a topic with several replicas.
+
+    Raises:
+        InvalidReplicationFactorError: The root belongs to no set.
+    """
+    roots = RootSet.load(root, patience=patience)
+    if roots is None:
+        raise InvalidReplicationFactorError(
+            "there is one log root: replicas need a root each",
+            path=root.path,
+            got=factor,
+            expected=1,
+            hint=f"add a log root: {command_at(root.path, 'replicas add ROOT')}",
+        )
+    return roots
 
 
 def _create_commits(roots: RootSet, online: Mapping[int, LogRoot]) -> None:

@@ -29,11 +29,14 @@ from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.meta_properties import read_meta_properties, write_meta_properties
 from streamlog.partition.partition_metadata import read_topic_id
+from streamlog.partition.reader import LogReader
 from streamlog.partition.topic_config import read_topic_properties
+from streamlog.records.record import Record
 from streamlog.replication.register import RegisterFile
 from streamlog.replication.root_set import RootSet, read_root_list
 from streamlog.root import replicated_topics
 from streamlog.root.manager import LogManager
+from streamlog.root.partition_log import PartitionLog
 from streamlog.root.replica_roots import add_root, remove_root
 from streamlog.root.replicated_topics import restore, restore_if_due
 from streamlog.root.roots import make_root
@@ -349,6 +352,46 @@ def test_the_default_replication_factor_is_the_roots(fs: Disks) -> None:
     with manager(fs) as ours:
         ours.create_topic("orders")
     assert state(fs).replicas == (1, 2, 3)
+
+
+def default_factor(fs: Disks, factor: int, path: str = HOME) -> None:
+    with fs.open(f"{path}/.streamlog/server.properties", OpenMode.CREATE_OR_WRITE) as file:
+        file.truncate(0)
+        file.pwrite(b"default.replication.factor=%d\nnum.partitions=2\n" % factor, 0)
+
+
+def open_by_path(fs: Disks, name: str, path: str = HOME) -> PartitionLog:
+    return PartitionLog.open(f"{path}/{name}", fs=fs, random=Random(1), lock_timeout_ms=10)
+
+
+def test_a_partition_opened_by_its_path_gets_as_many_replicas_as_the_root_says(fs: Disks) -> None:
+    default_factor(fs, 3)
+    with open_by_path(fs, "fresh-1") as log:
+        log.append([Record(b"k", b"v", (), 0)])
+        assert log.is_replicated
+    assert state(fs, "fresh-0").isr == state(fs, "fresh-1").isr == (1, 2, 3)
+    for path in PATHS:
+        with LogReader.open(f"{path}/fresh-1", fs=fs) as reader:
+            assert reader.log_end_offset == 1
+    with pytest.raises(UnknownTopicError):
+        open_by_path(fs, "fresh-2")
+    with pytest.raises(UnknownTopicError):
+        open_by_path(fs, "other-2")
+    assert list_topics(at(fs)) == ["fresh"]
+
+
+def test_a_partition_opened_by_its_path_is_refused_with_too_few_roots(fs: Disks) -> None:
+    default_factor(fs, 4)
+    with pytest.raises(InvalidReplicationFactorError, match="exceeds the number of log roots"):
+        open_by_path(fs, "fresh-0")
+    alone = Disks()
+    make_root(at(alone))
+    default_factor(alone, 2)
+    with pytest.raises(InvalidReplicationFactorError, match="there is one log root"):
+        open_by_path(alone, "fresh-0")
+    for each in (fs, alone):
+        assert list_topics(at(each)) == []
+        assert each.stat(f"{HOME}/fresh-0") is None
 
 
 def test_a_topic_without_replicas_stays_in_one_root(fs: Disks) -> None:
