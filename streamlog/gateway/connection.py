@@ -174,6 +174,8 @@ class Connection:
                 with contextlib.suppress(BlockingIOError):
                     sent = region.send(self._socket.fileno())
             if sent < region.size:
+                # A corked socket sends full packets only, and they may exceed the client's window.
+                self._cork(is_corked=False)
                 sent += await asyncio.get_running_loop().sendfile(
                     transport, cast(IO[bytes], region), region.offset + sent, region.size - sent
                 )
