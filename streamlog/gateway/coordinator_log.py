@@ -115,7 +115,9 @@ class CoordinatorLog:
 
         Source: GroupCoordinatorService.partitionFor, TransactionStateManager.partitionFor.
         """
-        return (java_hash(key) & 0x7FFFFFFF) % self.partition_count
+        value = java_hash(key)
+        # As Utils.abs, not Utils.toPositive: the smallest int32 has no absolute value.
+        return (0 if value == -(1 << 31) else abs(value)) % self.partition_count
 
     async def create(self) -> None:
         """Create the topic if it is missing; appends do so themselves.

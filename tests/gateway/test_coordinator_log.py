@@ -63,6 +63,18 @@ def test_java_hash(text: str, expected: int) -> None:
     assert java_hash(text) == expected
 
 
+def test_a_key_belongs_to_the_partition_that_kafka_puts_it_in(root: Path) -> None:
+    """A negative hash counts by its absolute value: Utils.abs, not Utils.toPositive."""
+
+    async def work(log: CoordinatorLog, _: Broker) -> None:
+        assert log.partition_of("group") == 98629247 % 4
+        assert log.partition_of("my-group") == 1906497762 % 4
+        assert java_hash("polygenelubricants") == -(1 << 31)
+        assert log.partition_of("polygenelubricants") == 0
+
+    _run(root, work)
+
+
 def test_the_latest_value_of_each_key_is_loaded(root: Path) -> None:
     applied: list[str] = []
 

@@ -82,7 +82,7 @@ class Member:
         self.consumer.close()
 
 
-def _poll_until(members: list[Member], is_done: Callable[[], bool]) -> None:
+def poll_until(members: list[Member], is_done: Callable[[], bool]) -> None:
     end = time.monotonic() + DEADLINE_S
     while not is_done():
         assert time.monotonic() < end, [sorted(each.assigned) for each in members]
@@ -105,26 +105,26 @@ def test_consumers_share_partitions_as_they_come_and_go(gateway: Gateway, strate
             return made
 
         first = member()
-        _poll_until([first], lambda: _is_shared([first]))
+        poll_until([first], lambda: _is_shared([first]))
         second = member()
-        _poll_until([first, second], lambda: _is_shared([first, second]))
+        poll_until([first, second], lambda: _is_shared([first, second]))
         third = member()
-        _poll_until([first, second, third], lambda: _is_shared([first, second, third]))
+        poll_until([first, second, third], lambda: _is_shared([first, second, third]))
         if first.is_cooperative:  # partitions that stay are never revoked
             assert all(len(each) < PARTITIONS for each in first.revoked)
         second.close()
-        _poll_until([first, third], lambda: _is_shared([first, third]))
+        poll_until([first, third], lambda: _is_shared([first, third]))
         done = PARTITIONS * RECORDS
-        _poll_until([first, third], lambda: len({*first.read, *second.read, *third.read}) == done)
+        poll_until([first, third], lambda: len({*first.read, *second.read, *third.read}) == done)
 
 
 def test_a_consumer_resumes_where_its_group_committed(gateway: Gateway) -> None:
     first = Member(gateway.bootstrap_servers)
-    _poll_until([first], lambda: len(first.read) >= 300)
+    poll_until([first], lambda: len(first.read) >= 300)
     first.consumer.commit(asynchronous=False)
     first.close()
     second = Member(gateway.bootstrap_servers)
-    _poll_until([second], lambda: len(first.read) + len(second.read) == PARTITIONS * RECORDS)
+    poll_until([second], lambda: len(first.read) + len(second.read) == PARTITIONS * RECORDS)
     second.close()
     assert len({*first.read, *second.read}) == PARTITIONS * RECORDS
 
@@ -133,11 +133,11 @@ def test_a_static_member_comes_back_without_a_rebalance(gateway: Gateway) -> Non
     static = [
         Member(gateway.bootstrap_servers, **{"group.instance.id": f"i{at}"}) for at in range(2)
     ]
-    _poll_until(static, lambda: _is_shared(static))
+    poll_until(static, lambda: _is_shared(static))
     former = set(static[1].assigned)
     static[1].close()
     again = Member(gateway.bootstrap_servers, **{"group.instance.id": "i1"})
-    _poll_until([static[0], again], lambda: again.assigned == former)
+    poll_until([static[0], again], lambda: again.assigned == former)
     assert static[0].revoked == []
     for each in (static[0], again):
         each.close()
@@ -148,7 +148,7 @@ def test_consumers_go_on_when_the_server_restarts(root: Path, topic: str) -> Non
     with serve(root) as gateway:
         settings = GatewaySettings(listen=Address.parse(gateway.bootstrap_servers))
         members = [Member(gateway.bootstrap_servers, **patient) for _ in range(2)]
-        _poll_until(members, lambda: _is_shared(members) and all(each.read for each in members))
+        poll_until(members, lambda: _is_shared(members) and all(each.read for each in members))
         members[0].consumer.commit(asynchronous=False)
     end = time.monotonic() + 1
     while time.monotonic() < end:
@@ -157,7 +157,7 @@ def test_consumers_go_on_when_the_server_restarts(root: Path, topic: str) -> Non
     with LogManager.open(str(root)) as manager:
         manager.log(topic, 0).append([Record(value=b"late")])
     with serve(root, settings):
-        _poll_until(members, lambda: any(b"late" in each.read for each in members))
+        poll_until(members, lambda: any(b"late" in each.read for each in members))
         assert all(each.revoked == [] for each in members)  # nobody had to join again
         for member in members:
             member.consumer.commit(asynchronous=False)
