@@ -1,8 +1,8 @@
 """Read one partition from whichever of its replicas can be read; nothing is locked or changed.
 
-The leader's replica is read if it is reachable, else the reachable one with the highest high
-watermark. A replica that fails is left and another one asked the same question, so a caller sees an
-error only when none is left.
+The leader's replica is read if it is reachable, and no follower in sync shows that it lost records;
+else the reachable one with the highest high watermark. A replica that fails is left and another one
+asked the same question, so a caller sees an error only when none is left.
 
 The high watermark of a follower is one append late, so it may lie below a position that was reached
 on the leader. Such a position waits; it is not lost. The log end of a follower in sync is not below
@@ -10,7 +10,9 @@ any committed offset, so it can be believed; that of another replica says nothin
 position is above `log_end_offset`.
 """
 
+import contextlib
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -24,6 +26,9 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import stat_directory
+from streamlog.fs.log_root import LogRoot
+from streamlog.partition.epochs import LeaderEpochCache
+from streamlog.partition.high_watermark import SeenHighWatermark
 from streamlog.partition.read import FetchInfo
 from streamlog.partition.reader import LogReader, ReadableOffsets
 from streamlog.partition.segments import OffsetAndTimestamp
@@ -136,6 +141,7 @@ class ReplicaReader:
         self._chosen_ms = self._clock.monotonic_ms()
         self._changes = self._roots.changes()
         self._leader_and_isr = self._roots.leader_and_isr(self.topic_partition, self._directories)
+        committed = self._committed_elsewhere()  # before the leader is opened: it only grows
         opened: dict[str, LogReader] = {}
         for directory in self._by_preference():
             try:
@@ -145,7 +151,10 @@ class ReplicaReader:
                 continue
             self._reported.discard(directory)
             if directory == self._leader_and_isr.leader:
-                break
+                if opened[directory].log_end_offset >= committed:
+                    break
+                in_sync = self._leader_and_isr.in_sync - {directory}
+                self._leader_and_isr = LeaderAndIsr(None, in_sync)
         before, self._reader = self._reader, None
         if opened:
             best = (
@@ -164,6 +173,22 @@ class ReplicaReader:
         for reader in (before, *opened.values()):
             if reader is not None and reader is not self._reader:
                 reader.close()
+
+    def _committed_elsewhere(self) -> int:
+        """Return the highest high watermark that the leader gave a follower in sync.
+
+        A leader whose log ends below it lost records, as a root restored from an older copy, and
+        no writer has elected another one yet.
+        """
+        leader, in_sync = self._leader_and_isr
+        highest = 0
+        for directory in in_sync - {leader} if leader is not None else ():
+            root = LogRoot.at(os.path.dirname(directory), fs=self._fs, clock=self._clock)
+            seen = SeenHighWatermark(root, self.topic_partition)
+            with contextlib.suppress(*REPLICA_FAILURES):
+                seen.refresh(0, MAX_INT64, LeaderEpochCache)
+            highest = max(highest, seen.offset)
+        return highest
 
     def _by_preference(self) -> list[str]:
         leader = self._leader_and_isr.leader

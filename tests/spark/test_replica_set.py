@@ -145,6 +145,21 @@ def test_root_that_returns_with_an_older_copy_loses_and_repeats_nothing(replicas
     assert read(query) == "i"
 
 
+def test_leader_that_returns_with_an_older_copy_shows_no_loss(replicas):
+    older = replicas.home + "/older"
+    shutil.copytree(replicas.paths[0], older)
+    replicas.append("gh")
+    query = query_of(replicas)
+    assert read(query) == "abcdefgh"
+    shutil.rmtree(replicas.paths[0])
+    shutil.copytree(older, replicas.paths[0])
+    query.restart()  # no writer has elected another leader
+    assert read(query) == ""
+    assert read(query_of(replicas)) == "abcdefgh"
+    replicas.append("i")
+    assert read(query) == "i"
+
+
 def test_position_of_a_group_is_in_every_reachable_root(replicas):
     replicas.lose(1)
     query = query_of(replicas, **{"kafka.group.id": "billing"})
