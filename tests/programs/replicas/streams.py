@@ -46,6 +46,7 @@ __all__ = ["CASES", "StreamCase", "StreamReport", "run"]
 PARTITIONS: Final = 2
 STEP: Final = 60  # rows that pass both queries before and after each step
 FEED_S: Final = 0.05  # a row each
+BACKLOG: Final = 400  # rows that the queries lag at most, also on a busy machine
 PATIENCE_S: Final = 180.0  # for a step; Spark starts in one
 CONFIGS: Final = {"min.insync.replicas": "2"}
 
@@ -94,11 +95,12 @@ class Feed(threading.Thread):
 
     Attributes:
         count: Rows so far.
+        passed: How many of them have passed both queries, as last seen.
     """
 
     def __init__(self, root: str) -> None:
         super().__init__(daemon=True)
-        self.count = 0
+        self.count = self.passed = 0
         self._manager = LogManager.open(root, create=True)
         for topic in (FED, SEEN):
             self._manager.create_topic(topic, 1)
@@ -107,6 +109,8 @@ class Feed(threading.Thread):
     def run(self) -> None:
         log = self._manager.log(FED, 0)
         while not self._is_over.wait(FEED_S):
+            if self.count - self.passed >= BACKLOG:
+                continue
             value = value_of(self.count)
             log.append([Record(value, value, (), time.time_ns() // 1_000_000)])
             self.count += 1
@@ -168,6 +172,7 @@ class Streams:
         start, first_s = time.monotonic(), 0.0
         with LogReader.open(self._seen) as seen:
             while (now := seen.log_end_offset) < before + count:
+                self.feed.passed = now
                 if now > before and not first_s:
                     first_s = time.monotonic() - start
                 if time.monotonic() - start > PATIENCE_S:
