@@ -318,8 +318,12 @@ class GroupCoordinator:
         return await self._append(group_id, records, apply)
 
     async def on_topics_deleted(self, topics: Iterable[str]) -> None:
-        """Remove the offsets of topics that were deleted."""
-        await self.ready()
+        """Remove the offsets of topics that were deleted; a failure is only logged."""
+        try:
+            await self.ready()
+        except StreamLogError as error:
+            _logger.warning("offsets of deleted topics were not removed: %s", error)
+            return
         deleted = set(topics)
         for group_id in list(self.groups):
             known = {*self.offsets.of(group_id), *self.offsets.pending_partitions(group_id)}

@@ -20,6 +20,7 @@ from streamlog.errors import (
 from streamlog.gateway.broker import Broker
 from streamlog.gateway.catalog import CatalogEntry
 from streamlog.gateway.error_codes import ErrorCode, code_of
+from streamlog.gateway.groups.coordinator import GroupCoordinator
 from streamlog.gateway.handlers.configs import topic_entries
 from streamlog.gateway.operations import TOPIC_OPERATIONS, operations
 from streamlog.gateway.request import Request
@@ -203,6 +204,9 @@ async def delete_topics(broker: Broker, request: Request) -> dict[str, Any]:
             answer = await _tried(broker, _delete, broker, entry)
         found_id = topic_id if entry is None else entry.topic_id
         responses.append({"name": entry.name if entry else name, "topicId": found_id} | answer)
+    deleted = [each["name"] for each in responses if each["errorCode"] == ErrorCode.NONE]
+    if deleted:
+        await broker.coordinator(GroupCoordinator).on_topics_deleted(deleted)
     return {"throttleTimeMs": 0, "responses": responses}
 
 

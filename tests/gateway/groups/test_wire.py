@@ -246,6 +246,14 @@ def test_offsets_are_deleted_but_not_of_topics_that_are_read(client: WireClient)
     assert answer["errorCode"] == ErrorCode.GROUP_ID_NOT_FOUND
 
 
+def test_offsets_go_with_their_topic(client: WireClient) -> None:
+    _commit(client, 9, {0: 4})
+    answer = client.call("DeleteTopics", 6, topics=[{"name": "orders"}])
+    assert answer["responses"][0]["errorCode"] == ErrorCode.NONE
+    groups = [{"groupId": "g", "topics": None}]
+    assert client.call("OffsetFetch", 9, groups=groups)["groups"][0]["topics"] == []
+
+
 # ---- administration -----------------------------------------------------------------------------
 @pytest.mark.parametrize("version", range(6))
 def test_list_groups(client: WireClient, version: int) -> None:
