@@ -316,9 +316,11 @@ class TransactionCoordinator:
     async def _prepare(self, entry: _Entry, decided: TransactionMetadata) -> ErrorCode:
         """Write the decision, then let the markers follow."""
         entry.is_changing = entry.is_ending = True
-        await entry.quiet.wait()
-        code = await self._change(entry, decided)
-        entry.is_ending = False
+        try:
+            await entry.quiet.wait()
+            code = await self._change(entry, decided)
+        finally:
+            entry.is_ending = False
         if not code:
             completion = self._spawn(self._complete(entry))
             # A client that goes on at once would have to ask again while markers are missing.
@@ -450,6 +452,9 @@ class TransactionCoordinator:
             _logger.warning("state of %s: %s", metadata.transactional_id, error)
             entry.is_changing = False
             return coordinator_code(error)
+        except Exception:
+            entry.is_changing = False
+            raise
         return ErrorCode.NONE
 
 
