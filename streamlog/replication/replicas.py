@@ -128,6 +128,8 @@ class Replicas:
         self._clock, self._copies = clock, copies
         self._lag_time_max_ms = lag_time_max_ms
         self._files = roots.register_files(partition)
+        self._seen: Accepted | None = None  # what the register in the own root held last
+        self._random, self._topic_id = random, topic_id
         self._register = QuorumRegister(
             self._files, locker=self._locked, random=random, topic_id=topic_id
         )
@@ -198,6 +200,9 @@ class Replicas:
         accepted = self._files[self.node].read()
         if accepted is None or accepted.state is None:
             return self._register.read()  # deleted, or lost
+        if accepted is not self._seen:
+            self._seen = accepted
+            self._know_roots([voter.node for voter in accepted.voters])
         state = accepted.state
         is_same_topic = state.topic_id == leader.state.topic_id  # else epochs began again at 0
         if not is_same_topic or state.partition_epoch > leader.state.partition_epoch:
@@ -254,12 +259,21 @@ class Replicas:
 
     def _choose_followers(self, state: PartitionState) -> None:
         """Follow the assignment: new replicas get a handle, removed ones lose theirs."""
+        self._know_roots(state.replicas)
         for node in [each for each in self._followers if each not in state.replicas]:
             self._followers.pop(node).close()
         for node in state.replicas:
             if node != self.node and node not in self._followers:
                 opened = partial(self._roots.open_follower, node, self._partition)
                 self._followers[node] = FollowerLog(node, opened, self._clock)
+
+    def _know_roots(self, nodes: Collection[int]) -> None:
+        """Learn of log roots that were added to the set since this handle was opened."""
+        if not self._files.keys() >= {*nodes}:
+            self._files = self._roots.register_files(self._partition)
+            self._register = QuorumRegister(
+                self._files, locker=self._locked, random=self._random, topic_id=self._topic_id
+            )
 
     def _refuse_loss(self, log: Log, state: PartitionState) -> None:
         """Raise if a reachable member of the ISR proves that this log lost records.

@@ -31,7 +31,7 @@ from streamlog.errors import (
     StreamLogError,
     UnavailableError,
 )
-from streamlog.fs.api import FileKind, FileLock
+from streamlog.fs.api import FileKind, FileLock, FileStat
 from streamlog.fs.files import (
     make_directories,
     read_file,
@@ -173,7 +173,7 @@ def is_mount_point(root: LogRoot) -> bool:
 
 # ---- the set ----------------------------------------------------------------------------------
 class RootSet:
-    """The log roots of a replica set.
+    """The log roots of a replica set; learns of roots that are added.
 
     Args:
         home: One of the roots; gives file system, clock and randomness to all.
@@ -186,6 +186,7 @@ class RootSet:
         self.list = roots
         self._patience = patience or Patience(DEFAULT_LOCK_TIMEOUT_MS)
         self._roots = {each.node: replace(home, path=each.path) for each in roots.roots}
+        self._list_stat: FileStat | None = None  # of the home's list, when it was read last
 
     @classmethod
     def load(cls, home: LogRoot, *, patience: Patience | None = None) -> "RootSet | None":
@@ -253,7 +254,23 @@ class RootSet:
 
     def root(self, node: int) -> LogRoot:
         """Return the root of a listed node, online or not."""
+        if node not in self._roots:
+            self._refresh()
         return self._roots[node]
+
+    def _refresh(self) -> None:
+        """Take over a later list, if the home has one; a `stat` while its file does not change."""
+        try:
+            found = self.home.fs.stat(self.home.replica_roots)
+            if found is None or found == self._list_stat:
+                return
+            own = read_root_list(self.home)
+        except (UnavailableError, CorruptDataError):
+            return  # the list in force stays
+        self._list_stat = found
+        if own is not None and own.version > self.list.version:
+            self._roots = {each.node: replace(self.home, path=each.path) for each in own.roots}
+            self.list = own
 
     def nodes(self) -> Mapping[int, Node]:
         """Return the listed roots by node, each with the reason why it is offline."""
@@ -282,7 +299,16 @@ class RootSet:
             StorageError: It is missing, cannot be read, or is not mounted.
             UnavailableError: It is emptied, or another root is in its place.
         """
-        root = self._roots[node]
+        if node not in self._roots:
+            self._refresh()
+        root = self._roots.get(node)
+        if root is None:
+            raise UnavailableError(
+                "log root is not in the list of its replica set",
+                path=self.home.replica_roots,
+                got=f"node {node}",
+                expected=f"one of nodes {list(self._roots)}",
+            )
         self._check_mounted(node)
         try:
             meta = read_meta_properties(root.fs, root.path)
@@ -330,6 +356,7 @@ class RootSet:
         def file(node: int, root: LogRoot) -> RegisterFile:
             return RegisterFile(root, str(partition), check=lambda: self.check_online(node))
 
+        self._refresh()
         return {node: file(node, root) for node, root in self._roots.items()}
 
     @contextlib.contextmanager

@@ -268,6 +268,7 @@ class SetCommits:
 
     def _elected(self) -> PartitionState:
         """Return the state of the commits, after an election if the leader's root is offline."""
+        self._register = self._roots.register(COMMITS)  # in all roots listed by now
         while True:
             try:
                 state = self._register.read()
