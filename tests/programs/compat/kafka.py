@@ -176,6 +176,26 @@ def broker_classpath(version: str = VERSION) -> str:
     return f"{_jars(version, f'kafka_{scala}')}/*"
 
 
+def run_tool(name: str, *arguments: str, timeout_s: float = 120) -> str:
+    """Return the output of one of the current release's command-line tools.
+
+    Args:
+        name: Its class, such as `org.apache.kafka.tools.TopicCommand`.
+        arguments: Its arguments.
+        timeout_s: How long it may take.
+
+    Raises:
+        KafkaUnavailableError: Java or the jars are missing.
+        RuntimeError: The tool failed.
+    """
+    jars = _jars(VERSION, "kafka-tools")
+    command = [java(), *QUICK_TO_START, "-cp", f"{jars}/*", name, *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    if ran.returncode != 0:
+        raise RuntimeError(f"{name} failed: {ran.stdout}{ran.stderr}")
+    return ran.stdout
+
+
 def client_jar() -> Path:
     """Return the jar of the current release's client library.
 

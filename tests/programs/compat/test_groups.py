@@ -1,0 +1,141 @@
+"""Consumer groups and Kafka's own programs: its tools on our gateway, its broker on our groups."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamlog import LogManager
+from streamlog.gateway import Gateway, serve
+from streamlog.records.record import Record
+from tests.gateway.groups.test_clients import Member, poll_until
+from tests.gateway.wire_client import WireClient
+from tests.programs.compat.broker import Broker
+from tests.programs.compat.kafka import Kafka, run_tool
+from tests.support.cli import ok
+
+pytestmark = pytest.mark.compat
+
+PARTITIONS = 2
+RECORDS = 100
+TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    with LogManager.open(str(root), create=True) as manager:
+        manager.create_topic("orders", PARTITIONS)
+        for number in range(PARTITIONS):
+            records = [Record(value=b"%d-%d" % (number, at)) for at in range(RECORDS)]
+            manager.log("orders", number).append(records)
+    return root
+
+
+@pytest.fixture
+def gateway(kafka: Kafka, root: Path) -> Iterator[Gateway]:
+    assert kafka  # skips without Java and the jars
+    with serve(root) as running:
+        yield running
+
+
+def _commit(client: WireClient, group: str, offset: int) -> None:
+    partitions = [{"partitionIndex": 0, "committedOffset": offset, "committedMetadata": "note"}]
+    topics = [{"name": "orders", "partitions": partitions}]
+    answer = client.call("OffsetCommit", 9, groupId=group, topics=topics)
+    assert answer["topics"][0]["partitions"][0]["errorCode"] == 0
+
+
+def _rows(output: str) -> list[dict[str, str]]:
+    """Return the rows of a table that the tool printed."""
+    lines = [line.split() for line in output.splitlines() if line.strip()]
+    head = next(at for at, line in enumerate(lines) if line[0] == "GROUP")
+    return [dict(zip(lines[head], line, strict=False)) for line in lines[head + 1 :]]
+
+
+def test_the_tool_for_groups(gateway: Gateway) -> None:
+    def tool(*arguments: str) -> str:
+        return run_tool(TOOL, "--bootstrap-server", gateway.bootstrap_servers, *arguments)
+
+    with WireClient(gateway.bootstrap_servers) as client:
+        _commit(client, "idle", 40)
+        member = Member(gateway.bootstrap_servers)
+        poll_until([member], lambda: len(member.read) == PARTITIONS * RECORDS)
+        member.consumer.commit(asynchronous=False)
+        listed = tool("--list", "--state")
+        states = {row["GROUP"]: row["STATE"] for row in _rows(listed)}
+        assert states == {"g": "Stable", "idle": "Empty"}
+        described = {row["PARTITION"]: row for row in _rows(tool("--describe", "--group", "g"))}
+        assert {number: row["LAG"] for number, row in described.items()} == {"0": "0", "1": "0"}
+        assert {row["CURRENT-OFFSET"] for row in described.values()} == {"100"}
+        (of_member,) = _rows(tool("--describe", "--group", "g", "--members"))
+        assert of_member["#PARTITIONS"] == "2"
+        member.close()
+        tool(
+            "--reset-offsets",
+            "--group",
+            "idle",
+            "--topic",
+            "orders",
+            "--to-offset",
+            "7",
+            "--execute",
+        )
+        rows = _rows(tool("--describe", "--group", "idle"))
+        assert {row["CURRENT-OFFSET"] for row in rows} == {"7"}
+        tool("--delete-offsets", "--group", "g", "--topic", "orders")
+        groups = [{"groupId": "g", "topics": None}]
+        (found,) = client.call("OffsetFetch", 9, groups=groups)["groups"]
+        assert found["topics"] == []
+        tool("--delete", "--group", "idle")
+        assert [each["groupId"] for each in client.call("ListGroups", 5)["groups"]] == ["g"]
+
+
+def test_a_broker_goes_on_with_our_groups_and_we_with_its(
+    kafka: Kafka, root: Path, tmp_path: Path
+) -> None:
+    with serve(root) as gateway:
+        first = Member(gateway.bootstrap_servers)
+        poll_until([first], lambda: len(first.read) >= 120)
+        first.consumer.commit(asynchronous=False)
+        first.close()
+        with WireClient(gateway.bootstrap_servers) as client:
+            _commit(client, "simple", 33)
+            ours = _groups(client)
+    ok("--path", root, "handover", "--to-kafka")
+    with Broker.start(root, tmp_path / "broker", {"offsets.topic.num.partitions": 50}) as broker:
+        asked: dict[str, Any] = {"bootstrap": broker.bootstrap, "topic": "orders"}
+        assert kafka.ask("committed", group="simple", **asked)["offset"] == 33
+        with WireClient(broker.bootstrap) as client:
+            theirs = _groups(client)
+        assert theirs == ours
+        second = Member(broker.bootstrap)
+        everything = PARTITIONS * RECORDS
+        poll_until([second], lambda: len(first.read) + len(second.read) == everything)
+        assert len({*first.read, *second.read}) == everything
+        second.consumer.commit(asynchronous=False)
+        second.close()
+        assert "error" not in kafka.ask("commit", group="made", offset=9, **asked)
+    ok("--path", root, "handover", "--from-kafka")
+    with serve(root) as gateway, WireClient(gateway.bootstrap_servers) as client:
+        found = _groups(client)
+        assert set(found) == {"g", "made", "simple"}
+        assert found["g"]["orders"] == {0: (100, ""), 1: (100, "")}
+        assert found["made"]["orders"][0] == (9, "")
+
+
+def _groups(client: WireClient) -> dict[str, dict[str, dict[int, tuple[int, str]]]]:
+    """Return the committed offsets of all groups, by topic and partition."""
+    names = sorted(each["groupId"] for each in client.call("ListGroups", 5)["groups"])
+    asked = [{"groupId": each, "topics": None} for each in names]
+    return {
+        group["groupId"]: {
+            topic["name"]: {
+                each["partitionIndex"]: (each["committedOffset"], each["metadata"])
+                for each in topic["partitions"]
+            }
+            for topic in group["topics"]
+        }
+        for group in client.call("OffsetFetch", 9, groups=asked)["groups"]
+    }
