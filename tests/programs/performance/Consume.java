@@ -14,7 +14,9 @@ public final class Consume {
         long count = Long.parseLong(arguments[2]);
         int rounds = Integer.parseInt(arguments[3]);
         for (int round = 0; round < rounds; round++) {
-            for (int server = 4; server < arguments.length; server++) {
+            for (int turn = 4; turn < arguments.length; turn++) {
+                // Whichever comes first in a round is slower, so the order alternates.
+                int server = round % 2 == 0 ? turn : arguments.length + 3 - turn;
                 System.out.printf("%d %.1f%n", server - 4, rate(arguments[server], topic, partitions, count));
             }
         }

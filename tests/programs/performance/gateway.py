@@ -22,7 +22,7 @@ from tests.programs.compat.kafka import java
 from tests.programs.performance.comparison import Comparison, interleaved
 
 SIZES = {"100_bytes": (100, 2_000_000), "1_kb": (1024, 400_000)}
-ROUNDS = 5
+ROUNDS = 6  # even: the order of the servers alternates
 BATCH_SIZE = 16_384
 HEAP = ("-Xmx1g", "-Xms1g")
 THREADS = {"num.network.threads": 3, "num.io.threads": 8}  # the defaults of a broker
