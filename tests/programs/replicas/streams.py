@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -41,7 +42,7 @@ from tests.programs.replicas.spark_job import FED, SEEN
 from tests.programs.replicas.writer import PARTITION
 from tests.support.cli import ROOT, streamlog
 
-__all__ = ["CASES", "StreamCase", "StreamReport", "run"]
+__all__ = ["CASES", "Job", "StreamCase", "StreamReport", "run"]
 
 PARTITIONS: Final = 2
 STEP: Final = 60  # rows that pass both queries before and after each step
@@ -51,27 +52,32 @@ PATIENCE_S: Final = 180.0  # for a step; Spark starts in one
 CONFIGS: Final = {"min.insync.replicas": "2"}
 
 
-class StreamCase(NamedTuple):
-    """One case; `str` names it.
+class Job(Enum):
+    """What happens to the job."""
 
-    Attributes:
-        case: The fault.
-        restarts: The job is killed while the disk is away, and started again.
-    """
+    RUNS = "runs"
+    RESTARTS = "restarts"  # killed while the disk is away, and started again
+    LATE = "late"  # killed before the fault, started again after the return: nothing saw the loss
+
+
+class StreamCase(NamedTuple):
+    """One case; `str` names it."""
 
     case: Case
-    restarts: bool = False
+    job: Job = Job.RUNS
 
     def __str__(self) -> str:
-        return f"spark-{self.case}" + "-restart" * self.restarts
+        return f"spark-{self.case}-{self.job.value}"
 
 
 CASES: Final = (
     *(StreamCase(Case(Fault.POWER, victim, comes)) for victim in Victim for comes in Return),
-    *(StreamCase(Case(Fault.POWER, comes=comes), restarts=True) for comes in Return),
+    *(StreamCase(Case(Fault.POWER, comes=comes), job)
+      for job in (Job.RESTARTS, Job.LATE)
+      for comes in Return),
     StreamCase(Case(Fault.DETACHED)),
     StreamCase(Case(Fault.FULL)),
-)
+)  # fmt: skip
 
 
 class StreamReport(NamedTuple):
@@ -250,16 +256,23 @@ def _under_load(streams: Streams, case: StreamCase, random: Random) -> float:
         disk.copy()
         streams.pass_on()
         time.sleep(random.uniform(0, 0.5))  # any step of a micro-batch
+        if case.job is not Job.LATE:
+            strike(disk, fault, random)
+            outage_s = streams.pass_on()
+        if case.job is Job.RUNS:
+            bring_back(disk, comes)
+            streams.pass_on()
+            streams.drain()
+            return outage_s
+    if case.job is Job.LATE:
         strike(disk, fault, random)
-        outage_s = streams.pass_on()
-        if not case.restarts:
-            bring_back(disk, comes)
-            streams.pass_on()
-            streams.drain()
-    if case.restarts:
-        with streams.job():
+        bring_back(disk, comes)
+    with streams.job():
+        if case.job is Job.LATE:
+            outage_s = streams.pass_on()
+        else:
             streams.pass_on()
             bring_back(disk, comes)
             streams.pass_on()
-            streams.drain()
+        streams.drain()
     return outage_s

@@ -6,7 +6,7 @@ import pytest
 
 from tests.programs.reliability.kinds.disks import missing
 from tests.programs.replicas.faults import Case, Fault, Return, Victim
-from tests.programs.replicas.streams import StreamCase, run
+from tests.programs.replicas.streams import Job, StreamCase, run
 
 pytestmark = [
     pytest.mark.spark,
@@ -19,7 +19,7 @@ pytestmark = [
     [
         StreamCase(Case(Fault.POWER, Victim.LEADER, Return.BACK)),
         StreamCase(Case(Fault.POWER, Victim.LEADER, Return.REPLACED)),
-        StreamCase(Case(Fault.POWER, Victim.LEADER, Return.RESTORED), restarts=True),
+        StreamCase(Case(Fault.POWER, Victim.LEADER, Return.RESTORED), Job.RESTARTS),
     ],
     ids=str,
 )
