@@ -161,6 +161,7 @@ class ServedPartitions:
         found = self.get(topic, partition)
         if not found.is_of(topic_id):
             self.forget(topic)
+            self._manager.close_topic(topic)
             found = self.get(topic, partition)
         return found
 

@@ -21,6 +21,7 @@ from typing import Final, Protocol, TypeVar
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import (
     FileMissingError,
+    InconsistentTopicIdError,
     NotLeaderError,
     UnknownTopicError,
 )
@@ -706,7 +707,8 @@ class Log(IterableLog, Replica):
 
     def _leave_in_order(self) -> None:
         """Sync, snapshot the producers and write the recovery point, all up to the log end."""
-        gone = (FileMissingError, UnknownTopicError)  # nothing is left of a deleted topic
+        # Nothing is left of a deleted topic, also if it was created again.
+        gone = (FileMissingError, UnknownTopicError, InconsistentTopicIdError)
         with contextlib.suppress(*gone), self._session.guard(), self._session.writing:
             self.seal()
             self._session.checkpoint()

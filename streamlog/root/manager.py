@@ -406,12 +406,20 @@ class LogManager:
         check_topic_name(name)
         with self._guard:
             self._enter()
-            self._partitions.close_topic(name)
-            for partition in [each for each in self._readers if each.topic == name]:
-                self._readers.pop(partition).close()
+            self.close_topic(name)
             if replicated_topics.is_replicated(self.log_root, name):
                 return replicated_topics.delete_replicated(self._root_set(2), name)
             return registry.delete_topic(self.log_root, name)
+
+    def close_topic(self, name: str) -> None:
+        """Close the open partitions of a topic; a later call opens them again.
+
+        A program that outlives topics calls it once another process has deleted one.
+        """
+        with self._guard:
+            self._partitions.close_topic(name)
+            for partition in [each for each in self._readers if each.topic == name]:
+                self._readers.pop(partition).close()
 
     def delete_records(
         self, topic: str, partition: int, offset: int, *, force: bool = False

@@ -236,3 +236,26 @@ def test_an_idempotent_producer_is_recognized(topic: Topic) -> None:
     assert send(5, 2)["errorCode"] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert send(0, 2)["baseOffset"] == 3
     assert topic.values() == [b"v", b"w", b"x", b"v"]
+
+
+def test_a_topic_that_another_process_creates_again_is_written(
+    root: Path, client: WireClient
+) -> None:
+    def produced() -> tuple[int, int]:
+        topics = [{"name": "orders", "partitionData": [{"index": 0, "records": batch(b"a")}]}]
+        answer = client.call(
+            "Produce", 9, transactionalId=None, acks=-1, timeoutMs=1000, topicData=topics
+        )
+        (partition,) = answer["responses"][0]["partitionResponses"]
+        return partition["errorCode"], partition["baseOffset"]
+
+    with LogManager.open(root) as manager:
+        manager.create_topic("orders", 1)
+        assert [produced(), produced()] == [(0, 0), (0, 1)]
+        manager.delete_topic("orders")
+        assert produced() == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+        manager.create_topic("orders", 1)
+        assert produced() == (0, 0)
+        manager.delete_topic("orders")
+        manager.create_topic("orders", 1)
+        assert produced() == (0, 0)

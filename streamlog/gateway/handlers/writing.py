@@ -17,7 +17,6 @@ from streamlog.gateway.broker import Broker
 from streamlog.gateway.catalog import INTERNAL_TOPICS, CatalogEntry
 from streamlog.gateway.coordinator_log import TxnProducer
 from streamlog.gateway.error_codes import ErrorCode, code_of
-from streamlog.gateway.partitions import ServedPartition
 from streamlog.gateway.request import Request
 from streamlog.gateway.transactions.coordinator import TransactionCoordinator
 from streamlog.records.acks import Acks
@@ -237,7 +236,7 @@ def _append(
     if code or records is None:
         answer |= {"errorCode": int(code), "errorMessage": message}
         return
-    partition: ServedPartition = broker.partitions.get(topic.name, number)
+    partition = broker.partitions.get_of_id(topic.name, number, topic.topic_id)
     info = partition.append(records, acks=acks)
     answer["baseOffset"] = info.base_offset
     # What Kafka answers for a repeated batch, also where the topic has CreateTime.
