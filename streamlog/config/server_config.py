@@ -163,6 +163,21 @@ class ServerConfig:
         "Maximum session timeout that a member may ask for.",
         default=30 * _MINUTE_MS, unit="ms",
     )
+    group_consumer_session_timeout_ms: int = setting(
+        "group.consumer.session.timeout.ms", INT, at_least(1),
+        "How long a member of a consumer group (KIP-848) may be silent.",
+        default=45_000, unit="ms",
+    )
+    group_consumer_heartbeat_interval_ms: int = setting(
+        "group.consumer.heartbeat.interval.ms", INT, at_least(1),
+        "Interval at which members of consumer groups (KIP-848) send heartbeats.",
+        default=5_000, unit="ms",
+    )
+    group_consumer_max_size: int = setting(
+        "group.consumer.max.size", INT, at_least(1),
+        "Maximum number of members of a consumer group (KIP-848).",
+        default=2**31 - 1,
+    )
     transaction_max_timeout_ms: int = setting(
         "transaction.max.timeout.ms", INT, at_least(1),
         "Maximum timeout that a transactional client may ask for.",

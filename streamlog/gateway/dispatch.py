@@ -18,6 +18,7 @@ from streamlog.gateway.error_codes import ErrorCode, code_of
 from streamlog.gateway.handlers import (
     cluster,
     configs,
+    consumer_groups,
     coordinators,
     groups,
     offsets,
@@ -40,6 +41,7 @@ Handler = Callable[[Broker, Request], Awaitable[dict[str, Any] | None]]
 _TABLES: Final[tuple[Mapping[str, Handler], ...]] = (
     cluster.HANDLERS,
     configs.HANDLERS,
+    consumer_groups.HANDLERS,
     coordinators.HANDLERS,
     groups.HANDLERS,
     offsets.HANDLERS,
@@ -52,10 +54,16 @@ _TABLES: Final[tuple[Mapping[str, Handler], ...]] = (
 )
 
 API_VERSIONS: Final = "ApiVersions"
-# With it clients use transactions of version 2 (KIP-890). Until version 4 a client cannot read a
-# supported feature whose levels begin at 0 (KAFKA-17011).
-_FINALIZED: Final = [{"name": "transaction.version", "minVersionLevel": 2, "maxVersionLevel": 2}]
-_SUPPORTED: Final = [{"name": "transaction.version", "minVersion": 0, "maxVersion": 2}]
+# With them clients use the consumer protocol (KIP-848), and transactions of version 2 (KIP-890).
+# Until version 4 a client cannot read a supported feature whose levels begin at 0 (KAFKA-17011).
+_FEATURES: Final = {"group.version": 1, "transaction.version": 2}
+_FINALIZED: Final = [
+    {"name": name, "minVersionLevel": level, "maxVersionLevel": level}
+    for name, level in _FEATURES.items()
+]
+_SUPPORTED: Final = [
+    {"name": name, "minVersion": 0, "maxVersion": level} for name, level in _FEATURES.items()
+]
 _LEVELS_FROM_0: Final = 4
 
 

@@ -346,7 +346,9 @@ class LogReader(IterableLog):
         """
         directory = stat_directory(self._fs, self.path)
         if directory is None:
-            raise self._gone()
+            raise UnknownTopicError(
+                "the partition's directory is gone", path=self.path, expected="a directory"
+            )
         self._refresh_log_start()
         if len(self._segments):
             self._follow_tail()
@@ -411,7 +413,6 @@ class LogReader(IterableLog):
         """List the segments of the directory; those already open are reused.
 
         Raises:
-            UnknownTopicError: The directory was removed meanwhile.
             FileMissingError: Files are removed as fast as they are listed.
             CorruptRecordError: A log that a compaction left is damaged.
         """
@@ -419,17 +420,10 @@ class LogReader(IterableLog):
             try:
                 self._take(live_logs(self._fs, self.path, self._config))
             except FileMissingError:  # renamed or removed since it was listed
-                if stat_directory(self._fs, self.path) is None:
-                    raise self._gone() from None
                 if attempt == _ATTEMPTS:
                     raise
             else:
                 return
-
-    def _gone(self) -> UnknownTopicError:
-        return UnknownTopicError(
-            "the partition's directory is gone", path=self.path, expected="a directory"
-        )
 
     def _take(self, files: list[LogFile]) -> None:
         known = self._segments

@@ -1,8 +1,6 @@
 """Reading without a lock: what is looked at, and one segment as if it were a log."""
 
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -18,7 +16,6 @@ from streamlog.errors import (
     UnknownTopicError,
 )
 from streamlog.fs.api import OpenMode
-from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition import checkpoints
 from streamlog.partition.read import READ_BEYOND
@@ -254,25 +251,3 @@ def test_a_writer_that_was_closed_reads_nothing(fs: MemoryFileSystem) -> None:
     for ask in (lambda: log.read(0), lambda: log.read(1), lambda: log.offset_for_timestamp(0)):
         with pytest.raises(InvalidRequestError, match="handle is closed"):
             ask()
-
-
-class DeletedWhileListed(LocalFileSystem):
-    """Loses a directory between the `stat` of it and its listing."""
-
-    is_deleting = False
-
-    def list(self, path: str) -> list[str]:
-        if self.is_deleting and path.endswith("orders-0"):
-            shutil.rmtree(path)
-        return super().list(path)
-
-
-def test_a_partition_deleted_while_it_is_listed_is_gone(tmp_path: Path) -> None:
-    fs, path = DeletedWhileListed(), str(tmp_path / "orders-0")
-    with PartitionLog.open(path, fs=fs) as log:
-        log.append([Record(value=b"x")])
-        with LogReader.open(path, fs=fs) as reader:
-            log.roll()
-            fs.is_deleting = True
-            with pytest.raises(UnknownTopicError, match="directory is gone"):
-                reader.refresh()

@@ -444,7 +444,7 @@ class ClassicGroup:
             assignments = {each.member_id: each.assignment for each in self.members.values()}
             self._world.persist(
                 self._group_id,
-                self.record(assignments),
+                [self.record(assignments)],
                 lambda code: self._static_replaced(
                     code, request, member, old_id, former_leader, former
                 ),
@@ -574,7 +574,7 @@ class ClassicGroup:
         if not members:
             self._move(GroupState.EMPTY)
             # If this is lost, the former generation comes back and its members expire.
-            self._world.persist(self._group_id, self.record({}), lambda code: None)
+            self._world.persist(self._group_id, [self.record({})], lambda code: None)
             return
         self._move(GroupState.COMPLETING_REBALANCE)
         for member in members:
@@ -624,7 +624,7 @@ class ClassicGroup:
             assignments = {each: request.assignments.get(each, b"") for each in self.members}
             self._world.persist(
                 self._group_id,
-                self.record(assignments),
+                [self.record(assignments)],
                 lambda code: self._assigned(code, request.generation, assignments),
             )
 

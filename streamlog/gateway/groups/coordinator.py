@@ -5,6 +5,7 @@ Source: org.apache.kafka.coordinator.group.GroupCoordinatorService, GroupCoordin
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ from streamlog.gateway.coordinator_log import (
 )
 from streamlog.gateway.error_codes import ErrorCode
 from streamlog.gateway.groups.classic import ClassicGroup
+from streamlog.gateway.groups.consumer import ConsumerGroup, heartbeat_error
+from streamlog.gateway.groups.consumer_state import ConsumerHeartbeat, SubscribedTopic
 from streamlog.gateway.groups.group import CommittingMember, Group
 from streamlog.gateway.groups.members import (
     GroupWorld,
@@ -32,6 +35,7 @@ from streamlog.gateway.groups.members import (
 )
 from streamlog.gateway.groups.offsets import CommittedOffset, GroupOffsets, offset_tombstone
 from streamlog.gateway.groups.timers import LoopTimers
+from streamlog.protocol.apis import ZERO_UUID
 from streamlog.protocol.internal_topics import (
     Decoder,
     InternalRecord,
@@ -82,6 +86,7 @@ class GroupCoordinator:
             self.timers,
             lambda: broker.config,
             self.persist,
+            self._topic_of,
         )
         self._loading: asyncio.Task[None] | None = None
         self._expiring: asyncio.Task[None] | None = None
@@ -118,6 +123,7 @@ class GroupCoordinator:
 
     def _restore(self, state: LoadedState) -> None:
         """Make groups and offsets of the latest record of each key."""
+        consumer_groups: dict[str, list[InternalRecord]] = {}
         for key, value in state.values.items():
             record = parse_internal(Decoder.OFFSETS, key, value)
             if record is None or record.value is None:
@@ -127,8 +133,12 @@ class GroupCoordinator:
             elif record.kind == OffsetsKey.CLASSIC_GROUP:
                 group_id = record.key["group"]
                 self.groups[group_id] = ClassicGroup.of_record(group_id, record.value, self.world)
-        for producer_id, records in state.pending.items():
-            for key, pending in records.items():
+            else:
+                consumer_groups.setdefault(record.key["groupId"], []).append(record)
+        for group_id, records in consumer_groups.items():
+            self.groups[group_id] = ConsumerGroup.of_records(group_id, records, self.world)
+        for producer_id, transactional in state.pending.items():
+            for key, pending in transactional.items():
                 record = parse_internal(Decoder.OFFSETS, key, pending)
                 if record and record.value and record.kind in _COMMITS:
                     committed = CommittedOffset.of_record(record.value)
@@ -136,8 +146,10 @@ class GroupCoordinator:
         for group_id in self.offsets.groups():
             self._group_of_offsets(group_id)
 
-    def persist(self, group_id: str, record: KeyValue, done: Callable[[ErrorCode], None]) -> None:
-        """Append a record of a group, then call back with NONE or the error to answer."""
+    def persist(
+        self, group_id: str, records: Sequence[KeyValue], done: Callable[[ErrorCode], None]
+    ) -> None:
+        """Append records of a group, then call back with NONE or the error to answer."""
 
         def finish(outcome: "asyncio.Future[None]") -> None:
             error = outcome.exception()
@@ -150,7 +162,13 @@ class GroupCoordinator:
                 _logger.error("group %s was not stored", group_id, exc_info=error)
                 done(ErrorCode.UNKNOWN_SERVER_ERROR)
 
-        self.log.submit(group_id, [record]).add_done_callback(finish)
+        self.log.submit(group_id, records).add_done_callback(finish)
+
+    def _topic_of(self, name: str) -> SubscribedTopic | None:
+        entry = self._broker.catalog.topic(name)
+        if entry is None or entry.topic_id == ZERO_UUID:  # members of groups know topics by ids
+            return None
+        return SubscribedTopic(entry.topic_id, len(entry.partitions))
 
     def _group_of_offsets(self, group_id: str) -> None:
         """Make the group of offsets that were committed without a group: a simple one."""
@@ -169,25 +187,57 @@ class GroupCoordinator:
         """
         await self.ready()
         group = self.groups.get(group_id)
-        if group is None:
+        if group is None or (isinstance(group, ConsumerGroup) and group.is_empty):
             if request.member_id:
                 return join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
-            group = self._new_group(group_id)
+            group = self._new_group(group_id, group)
         if not isinstance(group, ClassicGroup):
             return join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         joined = group
         return await _answered(lambda reply: joined.join(request, reply))
 
-    def _new_group(self, group_id: str) -> ClassicGroup:
+    def _new_group(self, group_id: str, replaced: Group | None) -> ClassicGroup:
         group = self.groups[group_id] = ClassicGroup(group_id, self.world)
 
         def stored(code: ErrorCode) -> None:
             if code is not ErrorCode.NONE and self.groups.get(group_id) is group:
-                del self.groups[group_id]
-                group.stop()
+                self._take_back(group, replaced)
 
-        self.persist(group_id, group.record({}), stored)
+        tombstones = [] if replaced is None else replaced.tombstones()
+        self.persist(group_id, [*tombstones, group.record({})], stored)
         return group
+
+    def _take_back(self, group: Group, replaced: Group | None) -> None:
+        """Drop a group that was not stored; the empty one that it replaced stays."""
+        if replaced is None:
+            del self.groups[group.group_id]
+            if self.offsets.of(group.group_id):
+                self._group_of_offsets(group.group_id)
+        else:
+            self.groups[group.group_id] = replaced
+        group.stop()
+
+    async def consumer_heartbeat(self, group_id: str, request: ConsumerHeartbeat) -> dict[str, Any]:
+        """Let a member of a consumer group join, go on or leave; return the response.
+
+        Source: GroupMetadataManager.getOrMaybeCreateConsumerGroup.
+        """
+        await self.ready()
+        former = group = self.groups.get(group_id)
+        if not request.member_id:
+            random_id = uuid.UUID(int=self.world.random.getrandbits(128), version=4)
+            request = request._replace(member_id=str(random_id))
+        if request.member_epoch == 0 and (group is None or _is_idle(group)):
+            replaces = [] if group is None else group.tombstones()
+            group = self.groups[group_id] = ConsumerGroup(group_id, self.world, replaces)
+        if not isinstance(group, ConsumerGroup):
+            what = "not found" if group is None else "not a consumer group"
+            return heartbeat_error(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is {what}.")
+        asked = group
+        response = await _answered(lambda reply: asked.heartbeat(request, reply))
+        if not asked.is_stored and self.groups.get(group_id) is asked:
+            self._take_back(asked, None if former is asked else former)
+        return response
 
     async def sync(self, group_id: str, request: SyncRequest) -> dict[str, Any]:
         """Return a member's assignment, once its leader has sent it."""
@@ -426,6 +476,10 @@ async def _answered(ask: Callable[[Reply], None]) -> dict[str, Any]:
 
     ask(reply)
     return await answer
+
+
+def _is_idle(group: Group) -> bool:
+    return isinstance(group, ClassicGroup) and group.is_idle
 
 
 def _commit_key(record: InternalRecord) -> tuple[str, TopicPartition]:

@@ -10,6 +10,7 @@ from streamlog.clock import Clock
 from streamlog.config.server_config import ServerConfig
 from streamlog.gateway.coordinator_log import KeyValue
 from streamlog.gateway.error_codes import ErrorCode
+from streamlog.gateway.groups.consumer_state import SubscribedTopic
 from streamlog.gateway.groups.timers import Timers
 
 __all__ = [
@@ -91,15 +92,17 @@ class GroupWorld:
         random: The source of member ids.
         timers: Calls them later.
         settings: Returns the root's settings as of now.
-        persist: Appends a record of the group of this name to the log, then calls back: with
+        persist: Appends records of the group of this name to the log, then calls back: with
             NONE, or with the error to answer.
+        topic_of: Returns the topic of a name; None where it does not exist.
     """
 
     clock: Clock
     random: Random
     timers: Timers
     settings: Callable[[], ServerConfig]
-    persist: Callable[[str, KeyValue, Callable[[ErrorCode], None]], None]
+    persist: Callable[[str, Sequence[KeyValue], Callable[[ErrorCode], None]], None]
+    topic_of: Callable[[str], SubscribedTopic | None]
 
 
 class SyncRequest(NamedTuple):

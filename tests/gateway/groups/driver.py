@@ -1,6 +1,6 @@
 """A classic group driven by hand: a clock and timers that move by calls, a log that answers."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from random import Random
 from typing import Any
 
@@ -9,6 +9,7 @@ from streamlog.config.server_config import ServerConfig
 from streamlog.gateway.coordinator_log import KeyValue
 from streamlog.gateway.error_codes import ErrorCode
 from streamlog.gateway.groups.classic import ClassicGroup
+from streamlog.gateway.groups.consumer_state import SubscribedTopic
 from streamlog.gateway.groups.members import (
     GroupWorld,
     JoinRequest,
@@ -86,15 +87,23 @@ class Driver:
         self.settings = ServerConfig(**settings)  # type: ignore[arg-type]
         self.outcome: ErrorCode | None = ErrorCode.NONE
         self.stored: list[KeyValue] = []
+        self.topics: dict[str, SubscribedTopic] = {}
         self._waiting: list[Callable[[ErrorCode], None]] = []
         self.world = GroupWorld(
-            self.clock, Random(1), self.timers, lambda: self.settings, self._persist
+            self.clock,
+            Random(1),
+            self.timers,
+            lambda: self.settings,
+            self._persist,
+            self.topics.get,
         )
         self.group = ClassicGroup("g", self.world)
 
-    def _persist(self, group_id: str, record: KeyValue, done: Callable[[ErrorCode], None]) -> None:
+    def _persist(
+        self, group_id: str, records: Sequence[KeyValue], done: Callable[[ErrorCode], None]
+    ) -> None:
         assert group_id == "g"
-        self.stored.append(record)
+        self.stored.extend(records)
         if self.outcome is None:
             self._waiting.append(done)
         else:
