@@ -1,0 +1,71 @@
+"""What the commands that run suites of Kafka clients make of their output."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.programs.wire import suites
+from tests.programs.wire.franz_go import outcomes
+from tests.programs.wire.report_card import page
+from tests.programs.wire.suites import Outcome, Run
+
+
+def _event(action: str, test: str = "", output: str = "") -> str:
+    return json.dumps({"Action": action, "Test": test, "Output": output})
+
+
+def test_outcomes_of_go_test() -> None:
+    lines = [
+        _event("run", "TestA"),
+        _event("output", "TestA", "noise\n"),
+        _event("output", "TestA", "    group_test.go:12: got 1, expected 2\n"),
+        _event("output", "TestB", "    txn_test.go:9: no server\n"),
+        _event("skip", "TestB"),
+        _event("fail", "TestA"),
+        _event("output", "TestC/one", "    txn_test.go:9: completed\n"),
+        _event("pass", "TestC/one"),
+        _event("fail"),
+        "not JSON",
+    ]
+    assert list(outcomes(lines)) == [
+        Outcome("TestB", "skipped", "no server"),
+        Outcome("TestA", "failed", "got 1, expected 2"),
+        Outcome("TestC/one", "passed"),
+    ]
+
+
+def _run(*found: Outcome, exit_code: int = 0) -> Run:
+    return Run("some v1", "python -m tests.some", "2026-01-02", 3.4, exit_code, list(found))
+
+
+def test_a_kept_run_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suites, "CACHE", tmp_path)
+    run = _run(Outcome("a", "passed"), Outcome("b", "failed", "why"), exit_code=1)
+    run.save()
+    assert Run.load(tmp_path / "some.json") == run
+
+
+def test_the_page_lists_failures_and_skips() -> None:
+    text = page([_run(Outcome("a", "passed"), Outcome("b", "failed", "x|y"), exit_code=1)])
+    assert "| some v1 | 1 | 1 | 0 | 2026-01-02 |" in text
+    assert "| `b` | failed | x\\|y |" in text
+    assert "`a`" not in text
+
+
+@pytest.mark.parametrize(
+    ("found", "exit_code", "expected"),
+    [
+        ([Outcome("a", "passed")], 0, 0),
+        ([Outcome("a", "failed")], 1, 1),
+        ([Outcome("a", "passed")], 2, 1),
+        ([Outcome("a", "skipped")], 0, 1),
+        ([], 0, 1),
+    ],
+)
+def test_exit_code(
+    found: list[Outcome], exit_code: int, expected: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = suites.run_suite("some v1", "tests.some", lambda: (exit_code, found), is_whole=False)
+    assert code == expected
+    assert "some v1: " in capsys.readouterr().out
