@@ -3,6 +3,7 @@
 Each scenario follows GroupMetadataManagerTest or CurrentAssignmentBuilderTest of Kafka.
 """
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -81,12 +82,12 @@ class Group:
                 assert self.beat(each).code is ErrorCode.NONE
         assert self.group.state_name == "Stable"
 
-    def restored(self) -> ConsumerGroup:
-        """Return the group that its records add up to."""
+    def restored(self, driver: Driver | None = None) -> ConsumerGroup:
+        """Return the group that its records add up to; with its own timers by default."""
         latest = dict(self.driver.stored)
         parsed = [parse_internal(Decoder.OFFSETS, *each) for each in latest.items()]
         records = [each for each in parsed if each is not None and each.value is not None]
-        return ConsumerGroup.of_records("g", records, self.driver.world)
+        return ConsumerGroup.of_records("g", records, (driver or Driver()).world)
 
 
 def test_a_group_begins_empty_and_ends_empty() -> None:
@@ -349,7 +350,7 @@ def test_a_restored_group_expects_its_members() -> None:
     group.join("b")
     group.beat("a")  # has to revoke
     group.driver.timers.due.clear()
-    group.group = group.restored()
+    group.group = group.restored(group.driver)
     group.driver.timers.advance(REBALANCE_MS)
     assert list(group.group.state.members) == ["b"]
     group.driver.timers.advance(SESSION_MS)
@@ -397,3 +398,53 @@ def test_a_stopped_group_answers_those_that_wait() -> None:
     group.driver.store(ErrorCode.NONE)
     assert first.code is ErrorCode.NONE
     assert group.send("a", 1).code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+# ---- anything in any order ----------------------------------------------------------------------
+def _walk(group: Group, random: Random) -> None:
+    """Let something happen: a heartbeat, a member that comes, goes or is lost, a restart."""
+    members = sorted(group.owned)
+    step = random.random()
+    if not members or step < 0.1:
+        name = f"m{random.randrange(1000)}"
+        group.join(name, assignor=random.choice(["uniform", "range", None]))
+    elif step < 0.16:
+        group.leave(random.choice(members))
+    elif step < 0.2:
+        lost = random.choice(members)
+        while lost in group.owned:
+            group.driver.timers.advance(5_000)
+            for each in members:
+                if each not in group.group.state.members:
+                    group.owned.pop(each, None)
+            for each in sorted(group.owned.keys() - {lost}):
+                group.beat(each)
+    elif step < 0.23:
+        topic = group.driver.topics["orders"]
+        group.driver.topics["orders"] = topic._replace(partitions=topic.partitions + 1)
+    elif step < 0.28:
+        group.group.stop()
+        group.group = group.restored(group.driver)
+    elif step < 0.35:
+        group.driver.outcome = ErrorCode.NOT_COORDINATOR
+        before = len(group.driver.stored)
+        group.beat(random.choice(members))
+        del group.driver.stored[before:]
+        group.driver.outcome = ErrorCode.NONE
+    else:
+        assert group.beat(random.choice(members)).code is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_partitions_never_have_two_owners_and_end_with_one(seed: int) -> None:
+    group, random = Group(), Random(seed)
+    for _ in range(120):
+        _walk(group, random)  # each answer is checked for partitions with two owners
+        assert group.restored().state == group.group.state
+    members = sorted(group.owned) or ["last"]
+    if not group.owned:
+        group.join("last")
+    assert sorted(group.group.state.members) == members
+    group.settle(*members)
+    owned = [each for numbers in group.owned.values() for each in numbers]
+    assert sorted(owned) == list(range(group.driver.topics["orders"].partitions))

@@ -9,6 +9,7 @@ import pytest
 from streamlog import LogManager
 from streamlog.gateway import Gateway, serve
 from streamlog.records.record import Record
+from tests.gateway.groups import test_consumer_clients
 from tests.gateway.groups.test_clients import Member, poll_until
 from tests.gateway.wire_client import WireClient
 from tests.programs.compat.broker import Broker
@@ -139,3 +140,43 @@ def _groups(client: WireClient) -> dict[str, dict[str, dict[int, tuple[int, str]
         }
         for group in client.call("OffsetFetch", 9, groups=asked)["groups"]
     }
+
+
+def test_the_tool_for_groups_of_the_consumer_protocol(gateway: Gateway) -> None:
+    def rows(*arguments: str) -> list[dict[str, str]]:
+        arguments = ("--bootstrap-server", gateway.bootstrap_servers, *arguments)
+        return _rows(run_tool(TOOL, *arguments))
+
+    member = test_consumer_clients.Member(gateway.bootstrap_servers)
+    test_consumer_clients.poll_until([member], lambda: len(member.read) == PARTITIONS * RECORDS)
+    member.consumer.commit(asynchronous=False)
+    (listed,) = rows("--list", "--state", "--type")
+    assert (listed["GROUP"], listed["TYPE"], listed["STATE"]) == ("g", "Consumer", "Stable")
+    described = {row["PARTITION"]: row for row in rows("--describe", "--group", "g")}
+    assert {number: row["LAG"] for number, row in described.items()} == {"0": "0", "1": "0"}
+    (of_member,) = rows("--describe", "--group", "g", "--members", "--verbose")
+    assert (of_member["#PARTITIONS"], of_member["CURRENT-EPOCH"]) == ("2", "1")
+    member.close()
+
+
+def test_a_broker_goes_on_with_a_consumer_group(kafka: Kafka, root: Path, tmp_path: Path) -> None:
+    assert kafka
+    with serve(root) as gateway:
+        member = test_consumer_clients.Member(gateway.bootstrap_servers)
+        test_consumer_clients.poll_until([member], lambda: len(member.read) == PARTITIONS * RECORDS)
+        member.consumer.commit(asynchronous=False)
+        with WireClient(gateway.bootstrap_servers) as client:
+            ours = client.call("ConsumerGroupDescribe", 1, groupIds=["g"])["groups"][0]
+    ok("--path", root, "handover", "--to-kafka")
+    with Broker.start(root, tmp_path / "broker", {"offsets.topic.num.partitions": 50}) as broker:
+        with WireClient(broker.bootstrap) as client:
+            theirs = client.call("ConsumerGroupDescribe", 1, groupIds=["g"])["groups"][0]
+            assert theirs == ours
+            assert _groups(client)["g"]["orders"] == {0: (100, ""), 1: (100, "")}
+        # The member is silent: it is connected to the gateway's port.
+        assert [each["memberEpoch"] for each in theirs["members"]] == [1]
+    member.consumer.close()
+    ok("--path", root, "handover", "--from-kafka")
+    with serve(root) as gateway, WireClient(gateway.bootstrap_servers) as client:
+        (found,) = client.call("ConsumerGroupDescribe", 1, groupIds=["g"])["groups"]
+        assert found["groupState"] == "Stable"
