@@ -128,6 +128,14 @@ _GROUP_PARTITIONS: Final = _message(
     Field("topics", "[]TopicMetadata", fields=_PARTITIONS),
     flexible="0+",
 )
+_CLASSIC_METADATA: Final = (
+    Field("sessionTimeoutMs", "int32"),
+    Field(
+        "supportedProtocols",
+        "[]ClassicProtocol",
+        fields=(Field("name", "string"), Field("metadata", "bytes")),
+    ),
+)
 _MEMBER: Final = _message(
     "ConsumerGroupMemberMetadataValue",
     Field("instanceId", "string", nullable="0+"),
@@ -138,6 +146,14 @@ _MEMBER: Final = _message(
     Field("subscribedTopicRegex", "string", nullable="0+"),
     Field("rebalanceTimeoutMs", "int32"),
     Field("serverAssignor", "string", nullable="0+"),
+    # A broker takes a member without this field for a classic one: its null has to be written.
+    Field(
+        "classicMemberMetadata",
+        "ClassicMemberMetadata",
+        nullable="0+",
+        tag=0,
+        fields=_CLASSIC_METADATA,
+    ),
     flexible="0+",
 )
 _TARGET: Final = _message(

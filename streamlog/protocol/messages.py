@@ -267,7 +267,9 @@ def _field(path: str, field: Field, rules: _Rules) -> _Codec:
         element = Field(field.name, kind, fields=field.fields)
         return _array(path, _single(path, element, rules), rules, is_nullable=is_nullable)
     single = _single(path, field, rules, is_nullable=is_nullable)
-    return _nullable_struct(single) if field.fields and is_nullable else single
+    if field.fields and is_nullable:
+        return _nullable_struct(single, is_tagged=field.tag is not None)
+    return single
 
 
 def _single(path: str, field: Field, rules: _Rules, *, is_nullable: bool = False) -> _Codec:
@@ -419,16 +421,18 @@ def _write_tagged(
         out += body
 
 
-def _nullable_struct(codec: _Codec) -> _Codec:
-    """Return a codec with an int8 ahead of the structure, which is negative for null."""
+def _nullable_struct(codec: _Codec, *, is_tagged: bool) -> _Codec:
+    """Return a codec with a byte before the structure; null: negative, in a tagged field 0."""
+    null = b"\x00" if is_tagged else b"\xff"
 
     def read(data: bytes, at: int, end: int) -> tuple[Any, int]:
         if at >= end:
             return codec.read(data, at, end)  # which raises
-        return (None, at + 1) if data[at] >= 0x80 else codec.read(data, at + 1, end)
+        is_null = data[at] == 0 if is_tagged else data[at] >= 0x80
+        return (None, at + 1) if is_null else codec.read(data, at + 1, end)
 
     def write(out: bytearray, value: Any) -> None:
-        out += b"\xff" if value is None else b"\x01"
+        out += null if value is None else b"\x01"
         if value is not None:
             codec.write(out, value)
 

@@ -577,6 +577,7 @@ def _member_value(member: ConsumerMember) -> dict[str, Any]:
         "subscribedTopicRegex": member.regex,
         "rebalanceTimeoutMs": member.rebalance_timeout_ms,
         "serverAssignor": member.assignor,
+        "classicMemberMetadata": None,
     }
 
 
