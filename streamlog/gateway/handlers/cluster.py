@@ -3,6 +3,7 @@
 Source: KafkaApis.handleTopicMetadataRequest, handleDescribeCluster, ReplicaManager.describeLogDirs.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from streamlog.errors import InvalidTopicError, StreamLogError, UnknownTopicError
@@ -14,7 +15,7 @@ from streamlog.gateway.request import Request
 from streamlog.protocol.apis import ZERO_UUID
 from streamlog.topic import check_topic_name
 
-__all__ = ["HANDLERS"]
+__all__ = ["HANDLERS", "described"]
 
 
 async def metadata(broker: Broker, request: Request) -> dict[str, Any]:
@@ -63,7 +64,11 @@ async def _asked(broker: Broker, request: Request, wanted: dict[str, Any]) -> di
     return _topic(broker, request, entry)
 
 
-def _topic(broker: Broker, request: Request, entry: CatalogEntry) -> dict[str, Any]:
+def described(
+    broker: Broker, entry: CatalogEntry, numbers: Sequence[int], *, shows_operations: bool
+) -> dict[str, Any]:
+    """Return the fields of a topic with some of its partitions, all led by this broker."""
+    node = [broker.node_id]
     return {
         "errorCode": 0,
         "name": entry.name,
@@ -75,16 +80,21 @@ def _topic(broker: Broker, request: Request, entry: CatalogEntry) -> dict[str, A
                 "partitionIndex": number,
                 "leaderId": broker.node_id,
                 "leaderEpoch": broker.leader_epoch(entry.name, number),
-                "replicaNodes": [broker.node_id],
-                "isrNodes": [broker.node_id],
+                "replicaNodes": node,
+                "isrNodes": node,
+                "eligibleLeaderReplicas": [],
+                "lastKnownElr": [],
                 "offlineReplicas": [],
             }
-            for number in entry.partitions
+            for number in numbers
         ],
-        "topicAuthorizedOperations": operations(
-            TOPIC_OPERATIONS, is_asked=request.values["includeTopicAuthorizedOperations"]
-        ),
+        "topicAuthorizedOperations": operations(TOPIC_OPERATIONS, is_asked=shows_operations),
     }
+
+
+def _topic(broker: Broker, request: Request, entry: CatalogEntry) -> dict[str, Any]:
+    shown = request.values["includeTopicAuthorizedOperations"]
+    return described(broker, entry, entry.partitions, shows_operations=shown)
 
 
 def _missing(name: str | None, topic_id: str, code: ErrorCode) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from streamlog.gateway.broker import Broker
 from streamlog.gateway.catalog import CatalogEntry
 from streamlog.gateway.error_codes import ErrorCode, code_of
 from streamlog.gateway.groups.coordinator import GroupCoordinator
+from streamlog.gateway.handlers.cluster import described
 from streamlog.gateway.handlers.configs import topic_entries
 from streamlog.gateway.operations import TOPIC_OPERATIONS, operations
 from streamlog.gateway.request import Request
@@ -264,36 +265,11 @@ async def describe_topic_partitions(broker: Broker, request: Request) -> dict[st
         if left <= 0 or len(wanted) > left:
             following = {"topicName": name, "partitionIndex": wanted[max(left, 0)]}
         if left > 0:
-            topics.append(_described(broker, entry, wanted[:left]))
+            topics.append(described(broker, entry, wanted[:left], shows_operations=True))
             left -= len(wanted)
         if following is not None:
             break
     return {"throttleTimeMs": 0, "topics": topics, "nextCursor": following}
-
-
-def _described(broker: Broker, entry: CatalogEntry, numbers: list[int]) -> dict[str, Any]:
-    node = [broker.node_id]
-    return {
-        "errorCode": 0,
-        "name": entry.name,
-        "topicId": entry.topic_id,
-        "isInternal": entry.is_internal,
-        "partitions": [
-            {
-                "errorCode": 0,
-                "partitionIndex": number,
-                "leaderId": broker.node_id,
-                "leaderEpoch": broker.leader_epoch(entry.name, number),
-                "replicaNodes": node,
-                "isrNodes": node,
-                "eligibleLeaderReplicas": [],
-                "lastKnownElr": [],
-                "offlineReplicas": [],
-            }
-            for number in numbers
-        ],
-        "topicAuthorizedOperations": operations(TOPIC_OPERATIONS, is_asked=True),
-    }
 
 
 def _undescribed(name: str) -> dict[str, Any]:
