@@ -11,6 +11,7 @@ Source: RFC 4616 (PLAIN), RFC 5802 (SCRAM), KIP-12, KIP-84, KIP-152.
 import hmac
 import ssl
 import stat
+from importlib.util import find_spec
 from typing import Any, Final, Protocol
 
 from streamlog.errors import InvalidOptionError
@@ -61,9 +62,16 @@ class Users:
         """Read a file of users.
 
         Raises:
-            InvalidOptionError: Others may read it, a line is not `USER:PASSWORD`, or it is empty.
+            InvalidOptionError: Others may read it, a line is not `USER:PASSWORD`, it is empty, or
+                the library for SCRAM is missing.
             StorageError: It cannot be read.
         """
+        if find_spec("scramp") is None:
+            raise InvalidOptionError(
+                "SASL needs the package scramp",
+                path=path,
+                hint="pip install 'pyspark-streamlog[gateway]'",
+            )
         found = fs.stat(path)
         if found is not None and found.mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise InvalidOptionError(

@@ -140,3 +140,9 @@ def test_a_missing_certificate_stops_the_start(root: Path, tmp_path: Path) -> No
         serve(root, settings),
     ):
         pass
+
+
+def test_a_missing_library_is_named(users: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamlog.gateway.security.find_spec", lambda name: None)
+    with pytest.raises(InvalidOptionError, match="needs the package scramp"):
+        Users.load(LocalFileSystem(), users)

@@ -218,7 +218,7 @@ def test_unknown_ids_and_partitions(client: WireClient, topic: Topic) -> None:
 
 
 def test_a_transactional_batch_needs_a_transactional_id(txn: Txn) -> None:
-    txn.name = None  # type: ignore[assignment]
+    txn.name = None  # type: ignore[assignment] # an idempotent producer has no name
     assert txn.send(b"a") == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 

@@ -84,7 +84,7 @@ class Driver:
     def __init__(self, **settings: int) -> None:
         self.clock = ManualClock()
         self.timers = ManualTimers(self.clock)
-        self.settings = ServerConfig(**settings)  # type: ignore[arg-type]
+        self.settings = ServerConfig(**settings)  # type: ignore[arg-type] # checked when created
         self.outcome: ErrorCode | None = ErrorCode.NONE
         self.stored: list[KeyValue] = []
         self.topics: dict[str, SubscribedTopic] = {}

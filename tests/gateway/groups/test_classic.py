@@ -1,5 +1,7 @@
 """The state machine of classic groups, after Kafka's GroupMetadataManagerTest."""
 
+from typing import Any
+
 import pytest
 
 from streamlog.gateway.error_codes import ErrorCode
@@ -196,7 +198,8 @@ def test_an_assignment_that_cannot_be_stored_makes_the_group_rebalance() -> None
 def test_a_sync_must_fit_the_generation(change: dict[str, str], expected: ErrorCode) -> None:
     driver = Driver()
     (member,) = driver.stable()
-    assert driver.sync(**{"member_id": member, "generation": 1, **change}).code is expected  # type: ignore[arg-type]
+    wanted: dict[str, Any] = {"member_id": member, "generation": 1, **change}
+    assert driver.sync(**wanted).code is expected
 
 
 def test_a_sync_during_a_rebalance_is_sent_back_to_join() -> None:

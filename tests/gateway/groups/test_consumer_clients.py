@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 from streamlog import LogManager
@@ -41,7 +42,6 @@ class Member:
     """A consumer, what it was assigned and what it read."""
 
     def __init__(self, servers: str, **settings: Any) -> None:
-        confluent_kafka = pytest.importorskip("confluent_kafka")
         self.assigned: set[int] = set()
         self.revoked: list[set[int]] = []
         self.read: list[bytes] = []
