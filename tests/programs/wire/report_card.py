@@ -1,13 +1,16 @@
 """Generate `streamlog/gateway/CLIENTS.md` from the kept runs of the suites.
 
-python -m tests.programs.wire.report_card
+    python -m tests.programs.wire.report_card [FOLDER]
+
+FOLDER has the JSON files of the runs; without it, they are those in `.cache/wire`.
 """
 
+import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.programs.wire.suites import CACHE, FAILED, PASSED, ROOT, SKIPPED, Run
+from tests.programs.wire.suites import CACHE, PASSED, RESULTS, ROOT, Run
 
 PAGE: Final = ROOT / "streamlog" / "gateway" / "CLIENTS.md"
 
@@ -24,32 +27,41 @@ def _lines(runs: Sequence[Run]) -> Iterator[str]:
     yield ""
     yield (
         "The clients' own tests, unchanged, run against `streamlog.gateway.serve` on a fresh root. "
-        "Subtests count. Some tests of each suite need no server."
+        "Subtests count. Some tests of each suite need no server. Skipped tests are those that the "
+        "suite leaves out itself; omitted ones are not run at all."
     )
     yield ""
-    yield "| suite | passed | failed | skipped | date |"
-    yield "|---|---|---|---|---|"
+    yield f"| suite | {' | '.join(RESULTS)} | date |"
+    yield f"|---|{'---|' * len(RESULTS)}---|"
     for run in runs:
-        counts = " | ".join(str(len(run.of(result))) for result in (PASSED, FAILED, SKIPPED))
+        counts = " | ".join(str(len(run.of(result))) for result in RESULTS)
         yield f"| {run.suite} | {counts} | {run.date} |"
     for run in runs:
         yield ""
         yield f"## {run.suite}"
         yield ""
         yield f"`{run.command}`: {run.seconds:.0f} s, exit code {run.exit_code}."
-        others = [*run.of(FAILED), *run.of(SKIPPED)]
+        others = [outcome for outcome in run.outcomes if outcome.result != PASSED]
         if others:
             yield ""
-            yield "| test | result | reason, as the suite reports it |"
-            yield "|---|---|---|"
+            yield "| test | result | what the suite reports | why |"
+            yield "|---|---|---|---|"
         for outcome in sorted(others, key=lambda each: (each.result, each.test)):
-            note = outcome.note.replace("|", "\\|")
-            yield f"| `{outcome.test}` | {outcome.result} | {note} |"
+            cells = f"`{outcome.test}`", outcome.result, outcome.note, outcome.reason
+            yield f"| {' | '.join(map(_cell, cells))} |"
     yield ""
 
 
-def main(folder: Path = CACHE) -> None:
+def _cell(text: str) -> str:
+    """Return a text that cannot end its cell."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def main() -> None:
     """Write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", nargs="?", type=Path, default=CACHE, help="folder of the runs")
+    folder: Path = parser.parse_args().folder
     runs = [Run.load(path) for path in sorted(folder.glob("*.json"))]
     PAGE.write_text(page(runs), "utf-8")
     print(f"{PAGE.relative_to(ROOT)}: {len(runs)} suites")

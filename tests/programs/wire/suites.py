@@ -2,6 +2,13 @@
 
 A suite is a command of its own (`franz_go`, `kafka_python`). Each whole run is kept as JSON in
 `.cache/wire`, from which `report_card` generates `streamlog/gateway/CLIENTS.md`.
+
+A suite's table of reasons says why a test of it may fail, or is not run:
+
+    REASONS = {"test_acls": "there are no access control lists", "TestMove/*": "one broker"}
+
+A key is a test's name; `*` at its end stands for any text. The command fails if a test fails
+without a reason, and if a reason has become stale: it explains no failure, its tests passed.
 """
 
 import contextlib
@@ -9,7 +16,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,15 +29,28 @@ CACHE: Final = ROOT / ".cache" / "wire"
 PASSED: Final = "passed"
 FAILED: Final = "failed"
 SKIPPED: Final = "skipped"
-RESULTS: Final = (PASSED, FAILED, SKIPPED)
+OMITTED: Final = "omitted"
+"""The command does not run the test; a reason says why."""
+RESULTS: Final = (PASSED, FAILED, SKIPPED, OMITTED)
+
+Reasons = Mapping[str, str]
+"""Our explanations, by a test's name, or by its beginning and a `*`."""
 
 
 class Outcome(NamedTuple):
-    """The result of one test; `note` has the first lines of a failure, or why it was skipped."""
+    """The result of one test.
+
+    Args:
+        test: The test's name.
+        result: One of RESULTS.
+        note: The first lines of a failure, or why it was skipped, as the suite reports it.
+        reason: Our explanation of why it is not passed.
+    """
 
     test: str
     result: str
     note: str = ""
+    reason: str = ""
 
 
 class Run(NamedTuple):
@@ -46,6 +66,11 @@ class Run(NamedTuple):
     def of(self, result: str) -> list[Outcome]:
         """Return the outcomes with a result."""
         return [outcome for outcome in self.outcomes if outcome.result == result]
+
+    @property
+    def unexplained(self) -> list[Outcome]:
+        """The failed and omitted tests without a reason."""
+        return [each for each in [*self.of(FAILED), *self.of(OMITTED)] if not each.reason]
 
     def save(self) -> None:
         """Keep this run as the latest of its suite."""
@@ -82,27 +107,82 @@ def fresh_gateway(properties: str = "", users: str = "") -> Iterator[Gateway]:
 
 
 def run_suite(
-    suite: str, module: str, run: Callable[[], tuple[int, list[Outcome]]], *, is_whole: bool
+    suite: str,
+    module: str,
+    run: Callable[[], tuple[int, list[Outcome]]],
+    *,
+    is_whole: bool,
+    reasons: Reasons | None = None,
 ) -> int:
     """Run a suite, print its outcomes, and return the exit code for its command.
 
     Args:
         suite: The suite's name and version.
         module: The command's module.
-        run: Runs it; returns the exit code of its runner, and the outcomes.
+        run: Runs it; returns the exit code of its runner (0 or 1 if it ran), and the outcomes.
         is_whole: Whether it ran with the default arguments, so that the result is kept.
+        reasons: Why tests may fail, and why tests are omitted.
     """
+    known = reasons or {}
     date, start = time.strftime("%Y-%m-%d", time.gmtime()), time.monotonic()
-    exit_code, outcomes = run()
+    exit_code, found = run()
     seconds = time.monotonic() - start
+    outcomes = explained(found, known)
     done = Run(suite, f"python -m {module}", date, seconds, exit_code, outcomes)
     for outcome in outcomes:
-        note = f": {outcome.note}" if outcome.note else ""
-        print(f"{outcome.result:<8}{outcome.test}{note}")
+        note = "".join(f": {text}" for text in (outcome.note, outcome.reason) if text)
+        print(f"{outcome.result:<8} {outcome.test}{note}")
     counts = ", ".join(f"{len(done.of(result))} {result}" for result in RESULTS)
     print(f"{suite}: {counts} in {seconds:.0f} s, exit code {exit_code}")
     if is_whole:
         done.save()
-    if not outcomes:
-        print("no test ran", file=sys.stderr)
-    return 1 if exit_code or not done.of(PASSED) else 0
+    complaints = list(_complaints(done, stale_reasons(outcomes, known, is_whole=is_whole)))
+    for complaint in complaints:
+        print(complaint, file=sys.stderr)
+    return 1 if complaints else 0
+
+
+def explained(outcomes: Sequence[Outcome], reasons: Reasons) -> list[Outcome]:
+    """Return the outcomes with the reasons of those that did not pass."""
+    return [
+        outcome if outcome.result == PASSED else outcome._replace(reason=_reason(outcome, reasons))
+        for outcome in outcomes
+    ]
+
+
+def stale_reasons(outcomes: Sequence[Outcome], reasons: Reasons, *, is_whole: bool) -> list[str]:
+    """Return the keys that explain nothing: their tests passed, or do not exist.
+
+    Args:
+        outcomes: The tests that ran.
+        reasons: The table of reasons.
+        is_whole: Whether all tests ran; else a key without a test may be of one that did not.
+    """
+    stale = []
+    for key in reasons:
+        results = {outcome.result for outcome in outcomes if _matches(key, outcome.test)}
+        if results == {PASSED} or (is_whole and not results):
+            stale.append(key)
+    return stale
+
+
+def _complaints(run: Run, stale: Sequence[str]) -> Iterator[str]:
+    """Yield what makes a run a failure."""
+    if not run.of(PASSED):
+        yield "no test passed"
+    if run.exit_code not in (0, 1) or (run.exit_code == 1 and not run.of(FAILED)):
+        yield f"the suite's runner broke off with exit code {run.exit_code}"
+    for outcome in run.unexplained:
+        yield f"{outcome.result} without a reason: {outcome.test}"
+    for key in stale:
+        yield f"stale reason, nothing fails: {key}"
+
+
+def _reason(outcome: Outcome, reasons: Reasons) -> str:
+    """Return the reason of the longest key that matches."""
+    keys = [key for key in reasons if _matches(key, outcome.test)]
+    return reasons[max(keys, key=len)] if keys else ""
+
+
+def _matches(key: str, test: str) -> bool:
+    return test.startswith(key[:-1]) if key.endswith("*") else test == key

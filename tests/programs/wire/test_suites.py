@@ -48,24 +48,53 @@ def test_a_kept_run_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_page_lists_failures_and_skips() -> None:
     text = page([_run(Outcome("a", "passed"), Outcome("b", "failed", "x|y"), exit_code=1)])
-    assert "| some v1 | 1 | 1 | 0 | 2026-01-02 |" in text
+    assert "| some v1 | 1 | 1 | 0 | 0 | 2026-01-02 |" in text
     assert "| `b` | failed | x\\|y |" in text
     assert "`a`" not in text
 
 
 @pytest.mark.parametrize(
-    ("found", "exit_code", "expected"),
+    ("found", "exit_code", "complaint"),
     [
-        ([Outcome("a", "passed")], 0, 0),
-        ([Outcome("a", "failed")], 1, 1),
-        ([Outcome("a", "passed")], 2, 1),
-        ([Outcome("a", "skipped")], 0, 1),
-        ([], 0, 1),
+        ([Outcome("a", "passed")], 0, ""),
+        ([Outcome("a", "passed"), Outcome("known", "failed")], 1, ""),
+        ([Outcome("a", "passed"), Outcome("group/one", "failed")], 1, ""),
+        ([Outcome("a", "passed"), Outcome("group", "failed")], 1, "without a reason: group"),
+        ([Outcome("a", "passed"), Outcome("b", "failed")], 1, "failed without a reason: b"),
+        ([Outcome("a", "passed"), Outcome("b", "omitted")], 0, "omitted without a reason: b"),
+        ([Outcome("a", "passed"), Outcome("b", "skipped")], 0, ""),
+        ([Outcome("known", "passed")], 0, "stale reason, nothing fails: known"),
+        ([Outcome("group/one", "passed")], 0, "stale reason, nothing fails: group/*"),
+        ([Outcome("group/one", "passed"), Outcome("group/two", "failed")], 1, ""),
+        ([Outcome("a", "passed")], 1, "broke off with exit code 1"),
+        ([Outcome("a", "passed"), Outcome("known", "failed")], 2, "broke off with exit code 2"),
+        ([Outcome("a", "skipped")], 0, "no test passed"),
+        ([], 0, "no test passed"),
     ],
 )
-def test_exit_code(
-    found: list[Outcome], exit_code: int, expected: int, capsys: pytest.CaptureFixture[str]
+def test_what_makes_a_run_a_failure(
+    found: list[Outcome], exit_code: int, complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = suites.run_suite("some v1", "tests.some", lambda: (exit_code, found), is_whole=False)
-    assert code == expected
-    assert "some v1: " in capsys.readouterr().out
+    reasons = {"known": "why it fails", "group/*": "why these fail"}
+    code = suites.run_suite(
+        "some v1", "tests.some", lambda: (exit_code, found), is_whole=False, reasons=reasons
+    )
+    printed = capsys.readouterr()
+    assert "some v1: " in printed.out
+    assert (code == 1) == bool(printed.err) == bool(complaint)
+    assert complaint in printed.err
+
+
+def test_a_whole_run_finds_reasons_without_a_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(suites, "CACHE", tmp_path)
+    found = [Outcome("a", "passed"), Outcome("group/one", "failed", "noise")]
+    reasons = {"group/*": "one broker", "group/one*": "this one", "gone": "x"}
+    run = 1, found
+    code = suites.run_suite("some v1", "tests.some", lambda: run, is_whole=True, reasons=reasons)
+    assert code == 1
+    assert capsys.readouterr().err.splitlines() == ["stale reason, nothing fails: gone"]
+    kept = Run.load(tmp_path / "some.json")
+    assert kept.outcomes[1].reason == "this one"
+    assert "| `group/one` | failed | noise | this one |" in page([kept])
