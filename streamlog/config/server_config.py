@@ -8,16 +8,19 @@ the same value, the one with the finest unit wins.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, NamedTuple
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 from streamlog.config.kafka_keys import is_unsupported_broker_key, unsupported_key_error
 from streamlog.config.log_config import ConfigValue, LogConfig, broker_synonyms
+from streamlog.config.serve_config import ServeConfig
 from streamlog.config.settings import (
     ANY,
     BOOLEAN,
     DOUBLE,
     INT,
     LONG,
+    Setting,
     at_least,
     between,
     check_settings,
@@ -29,7 +32,7 @@ from streamlog.config.settings import (
 )
 from streamlog.errors import InvalidConfigError
 
-__all__ = ["ConfigEntry", "ConfigSource", "ServerConfig", "server_template"]
+__all__ = ["ConfigEntry", "ConfigSource", "ServerConfig", "root_settings", "server_template"]
 
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
@@ -56,8 +59,9 @@ class ConfigEntry(NamedTuple):
 class ServerConfig:
     """Settings of a log root and its defaults for topics; checked on creation.
 
-    Args: one for each key of a root, `num_partitions` for `num.partitions`; and `topic_defaults`,
-        the topic keys that the root sets, as text.
+    Args: one for each key of a root, `num_partitions` for `num.partitions`; `serve`, what
+        `streamlog serve` keeps to; and `topic_defaults`, the topic keys that the root sets, as
+        text.
 
     Raises:
         InvalidConfigError: A value has the wrong type or is out of bounds.
@@ -122,92 +126,6 @@ class ServerConfig:
         "So do the committed offsets of a group without members.",
         default=7 * 24 * 60, unit="minutes",
     )
-    offsets_retention_check_interval_ms: int = setting(
-        "offsets.retention.check.interval.ms", LONG, at_least(1),
-        "Interval at which `streamlog serve` checks for committed offsets that expired.",
-        default=10 * _MINUTE_MS, unit="ms",
-    )
-    offsets_topic_num_partitions: int = setting(
-        "offsets.topic.num.partitions", INT, at_least(1),
-        "Number of partitions that __consumer_offsets is created with.",
-        default=50,
-    )
-    offsets_topic_segment_bytes: int = setting(
-        "offsets.topic.segment.bytes", INT, at_least(1),
-        "Segment size that __consumer_offsets is created with.",
-        default=100 << 20, unit="bytes",
-    )
-    offset_metadata_max_bytes: int = setting(
-        "offset.metadata.max.bytes", INT, ANY,
-        "Maximum length of the text that a consumer commits with an offset.",
-        default=4096, unit="bytes",
-    )
-    group_initial_rebalance_delay_ms: int = setting(
-        "group.initial.rebalance.delay.ms", INT, ANY,
-        "How long a new group waits for more members before its first rebalance (Kafka's default "
-        "is 3000; the server.properties that Kafka ships sets 0).",
-        default=0, unit="ms",
-    )
-    group_max_size: int = setting(
-        "group.max.size", INT, at_least(1),
-        "Maximum number of members of a group.",
-        default=2**31 - 1,
-    )
-    group_min_session_timeout_ms: int = setting(
-        "group.min.session.timeout.ms", INT, ANY,
-        "Minimum session timeout that a member may ask for.",
-        default=6000, unit="ms",
-    )
-    group_max_session_timeout_ms: int = setting(
-        "group.max.session.timeout.ms", INT, ANY,
-        "Maximum session timeout that a member may ask for.",
-        default=30 * _MINUTE_MS, unit="ms",
-    )
-    group_consumer_session_timeout_ms: int = setting(
-        "group.consumer.session.timeout.ms", INT, at_least(1),
-        "How long a member of a consumer group (KIP-848) may be silent.",
-        default=45_000, unit="ms",
-    )
-    group_consumer_heartbeat_interval_ms: int = setting(
-        "group.consumer.heartbeat.interval.ms", INT, at_least(1),
-        "Interval at which members of consumer groups (KIP-848) send heartbeats.",
-        default=5_000, unit="ms",
-    )
-    group_consumer_max_size: int = setting(
-        "group.consumer.max.size", INT, at_least(1),
-        "Maximum number of members of a consumer group (KIP-848).",
-        default=2**31 - 1,
-    )
-    transaction_max_timeout_ms: int = setting(
-        "transaction.max.timeout.ms", INT, at_least(1),
-        "Maximum timeout that a transactional client may ask for.",
-        default=15 * _MINUTE_MS, unit="ms",
-    )
-    transactional_id_expiration_ms: int = setting(
-        "transactional.id.expiration.ms", INT, at_least(1),
-        "A transactional id that had no transaction for this long expires.",
-        default=7 * 24 * _HOUR_MS, unit="ms",
-    )
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, at_least(1),
-        "Interval at which serve checks for transactions that timed out.",
-        default=10_000, unit="ms",
-    )
-    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
-        "transaction.remove.expired.transaction.cleanup.interval.ms", INT, at_least(1),
-        "Interval at which serve checks for transactional ids that expired.",
-        default=_HOUR_MS, unit="ms",
-    )
-    transaction_state_log_num_partitions: int = setting(
-        "transaction.state.log.num.partitions", INT, at_least(1),
-        "Number of partitions of __transaction_state, which serve creates on first use.",
-        default=50,
-    )
-    transaction_state_log_segment_bytes: int = setting(
-        "transaction.state.log.segment.bytes", INT, at_least(1 << 20),
-        "Segment size of __transaction_state.",
-        default=100 << 20, unit="bytes",
-    )
     replica_lag_time_max_ms: int = setting(
         "replica.lag.time.max.ms", LONG, at_least(0),
         "A follower that has not caught up with its leader for this long leaves the ISR.",
@@ -228,36 +146,6 @@ class ServerConfig:
         "How long a follower whose copy has failed is left alone.",
         default=1000, unit="ms",
     )
-    socket_request_max_bytes: int = setting(
-        "socket.request.max.bytes", INT, at_least(1),
-        "Maximum size of a request to `streamlog serve`.",
-        default=100 << 20, unit="bytes",
-    )
-    connections_max_idle_ms: int = setting(
-        "connections.max.idle.ms", LONG, at_least(1),
-        "How long a client of `streamlog serve` may be silent before it is disconnected.",
-        default=10 * _MINUTE_MS, unit="ms",
-    )
-    queued_max_request_bytes: int = setting(
-        "queued.max.request.bytes", LONG, at_least(1),
-        "Maximum bytes of requests that `streamlog serve` holds (Kafka's default: no limit).",
-        default=256 << 20, unit="bytes",
-    )
-    delete_topic_enable: bool = setting(
-        "delete.topic.enable", BOOLEAN, ANY,
-        "Whether clients of `streamlog serve` may delete topics.",
-        default=True,
-    )
-    fetch_max_bytes: int = setting(
-        "fetch.max.bytes", INT, at_least(1024),
-        "Maximum bytes that `streamlog serve` returns for a fetch; a larger batch is sent whole.",
-        default=55 << 20, unit="bytes",
-    )
-    max_incremental_fetch_session_cache_slots: int = setting(
-        "max.incremental.fetch.session.cache.slots", INT, at_least(0),
-        "Maximum number of consumers for which `streamlog serve` keeps a fetch session.",
-        default=1000,
-    )
     streamlog_lock_timeout_ms: int = setting(
         "streamlog.lock.timeout.ms", LONG, at_least(0),
         "How long a writer waits for a lock that another writer holds, of a partition or of an "
@@ -271,6 +159,7 @@ class ServerConfig:
         default=-1, unit="bytes",
     )
     # fmt: on
+    serve: ServeConfig = field(default_factory=ServeConfig)
     topic_defaults: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -290,24 +179,26 @@ class ServerConfig:
         Raises:
             InvalidConfigError: An unknown or unsupported key, or an invalid value.
         """
-        own = settings_of(ServerConfig)
         for key in properties:
-            if key not in own and key not in broker_synonyms():
+            if key not in root_settings() and key not in broker_synonyms():
                 raise _server_key_error(key, path)
-        changes = {
-            own[key].name: own[key].parse(value, path=path)
-            for key, value in properties.items()
-            if key in own
-        }
-        return cls(topic_defaults=_topic_defaults(properties, path), **changes)
+        return cls(
+            serve=ServeConfig(**_given(ServeConfig, properties, path)),
+            topic_defaults=_topic_defaults(properties, path),
+            **_given(ServerConfig, properties, path),
+        )
 
     def to_properties(self) -> dict[str, str]:
         """Return the settings under their keys, as text; the inverse of `from_properties`."""
-        own = {key: getattr(self, each.name) for key, each in settings_of(ServerConfig).items()}
-        properties = {key: text_of(value) for key, value in own.items()}
+        properties = {key: text_of(self.value(key)) for key in root_settings()}
         for key, value in self.topic_defaults.items():
             properties[settings_of(LogConfig)[key].broker[0].key] = value
         return properties
+
+    def value(self, key: str) -> Any:
+        """Return the value of one of `root_settings`."""
+        owner = self if key in settings_of(ServerConfig) else self.serve
+        return getattr(owner, root_settings()[key].name)
 
     def log_config(
         self, properties: Mapping[str, ConfigValue], *, path: str | None = None
@@ -343,6 +234,22 @@ class ServerConfig:
         return entries
 
 
+@cache
+def root_settings() -> Mapping[str, Setting]:
+    """Return the declarations of a root's settings by key, those of `serve` last."""
+    return {**settings_of(ServerConfig), **settings_of(ServeConfig)}
+
+
+def _given(kind: Any, properties: Mapping[str, ConfigValue], path: str | None) -> dict[str, Any]:
+    """Return the fields of a settings class that properties set."""
+    own = settings_of(kind)
+    return {
+        own[key].name: own[key].parse(value, path=path)
+        for key, value in properties.items()
+        if key in own
+    }
+
+
 def _server_key_error(key: str, path: str | None) -> InvalidConfigError:
     if is_unsupported_broker_key(key):
         return unsupported_key_error(key, "a broker's", path)
@@ -353,7 +260,7 @@ def _server_key_error(key: str, path: str | None) -> InvalidConfigError:
             f"{key} is a topic setting, not a root setting",
             path=path, got=repr(key), expected=theirs, hint=f"use {theirs}",
         )  # fmt: skip
-    known = {**settings_of(ServerConfig), **broker_synonyms()}
+    known = {**root_settings(), **broker_synonyms()}
     return unknown_key_error(key, known, what="root setting", path=path)
 
 
@@ -376,8 +283,7 @@ def server_template() -> str:
         "brokers use. Kafka's defaults are shown; remove a # to change one. Topic settings "
         "override them: streamlog topics describe TOPIC shows the effective values."
     )
-    own = settings_of(ServerConfig).items()
     topics = [
         (key, each) for key, (each, synonym) in broker_synonyms().items() if synonym.factor == 1
     ]
-    return format_template(head, [*own, *topics])
+    return format_template(head, [*root_settings().items(), *topics])

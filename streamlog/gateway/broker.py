@@ -84,7 +84,7 @@ class Broker:
         self._coordinators: dict[Any, Coordinator] = {}
         self.watch = AppendWatch(self.parked, self.partitions, self.catalog, self.run)
         self.fetch_sessions = FetchSessions(
-            lambda: self.config.max_incremental_fetch_session_cache_slots,
+            lambda: self.config.serve.max_incremental_fetch_session_cache_slots,
             self.clock,
             manager.log_root.random,
         )

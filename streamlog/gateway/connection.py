@@ -106,7 +106,7 @@ class Connection:
     async def _serve_one(self) -> bool:
         """Serve one request; return whether the connection can be used further."""
         size = int.from_bytes(await self._reader.readexactly(_SIZE), "big", signed=True)
-        limit = self._broker.config.socket_request_max_bytes
+        limit = self._broker.config.serve.socket_request_max_bytes
         if not 0 <= size <= limit:
             raise CorruptRecordError("request size", got=size, expected=f"0 to {limit}")
         self.is_busy = True

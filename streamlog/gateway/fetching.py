@@ -54,7 +54,7 @@ class ConsumerFetch:
         self._isolation = (
             IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         )
-        self._max_bytes = max(0, min(values["maxBytes"], broker.config.fetch_max_bytes))
+        self._max_bytes = max(0, min(values["maxBytes"], broker.config.serve.fetch_max_bytes))
         self._min_bytes = min(values["minBytes"], self._max_bytes)
         self._max_wait_ms = values["maxWaitMs"]
         self._is_final = False  # an error or a divergence is answered at once

@@ -76,7 +76,7 @@ class Gateway:
         if lock is not None:
             broker.coordinator(TransactionCoordinator).start()
         try:
-            budget = MemoryBudget(broker.config.queued_max_request_bytes)
+            budget = MemoryBudget(broker.config.serve.queued_max_request_bytes)
             async with await self._listen(broker, budget) as server:
                 bound = server.sockets[0].getsockname()
                 self.address = Address(bound[0], bound[1])
@@ -151,7 +151,7 @@ class Gateway:
     async def _sweep(self, broker: Broker) -> None:
         """Disconnect clients that are gone or stuck, now and then."""
         while True:
-            idle_s = broker.config.connections_max_idle_ms / 1000
+            idle_s = broker.config.serve.connections_max_idle_ms / 1000
             receive_s = min(idle_s, self._settings.receive_timeout_s)
             await asyncio.sleep(min(_SWEEP_S, receive_s / 2))
             for connection in list(self._connections):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from streamlog.config.log_config import LogConfig, topic_template
 from streamlog.config.properties import parse_properties
+from streamlog.config.serve_config import ServeConfig
 from streamlog.config.server_config import ConfigEntry, ConfigSource, ServerConfig, server_template
 from streamlog.config.settings import settings_of
 from streamlog.errors import InvalidConfigError
@@ -132,7 +133,7 @@ def test_what_may_be_appended_plain_may_be_compressed_and_what_may_be_written_is
 
 
 def test_fields_are_called_after_their_keys() -> None:
-    for kind in (LogConfig, ServerConfig):
+    for kind in (LogConfig, ServerConfig, ServeConfig):
         for key, declared in settings_of(kind).items():
             assert hasattr(kind(), declared.name), key
             assert declared.default == getattr(kind(), declared.name)

@@ -68,7 +68,7 @@ class GroupCoordinator:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        config = broker.config
+        config = broker.config.serve
         configs = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
@@ -84,7 +84,7 @@ class GroupCoordinator:
             broker.clock,
             broker.manager.log_root.random,
             self.timers,
-            lambda: broker.config,
+            lambda: broker.config.serve,
             self.persist,
             self._topic_of,
         )
@@ -430,7 +430,7 @@ class GroupCoordinator:
         return await self._append(group_id, [*records, *group.tombstones()], apply)
 
     def _schedule_expiry(self) -> None:
-        interval_ms = self._broker.config.offsets_retention_check_interval_ms
+        interval_ms = self._broker.config.serve.offsets_retention_check_interval_ms
         self.timers.schedule("expiry", interval_ms, self._begin_expiry)
 
     def _begin_expiry(self) -> None:

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from streamlog.clock import Clock
-from streamlog.config.server_config import ServerConfig
+from streamlog.config.serve_config import ServeConfig
 from streamlog.gateway.coordinator_log import KeyValue
 from streamlog.gateway.error_codes import ErrorCode
 from streamlog.gateway.groups.consumer_state import SubscribedTopic
@@ -91,7 +91,7 @@ class GroupWorld:
         clock: The clock.
         random: The source of member ids.
         timers: Calls them later.
-        settings: Returns the root's settings as of now.
+        settings: Returns the root's settings for `serve` as of now.
         persist: Appends records of the group of this name to the log, then calls back: with
             NONE, or with the error to answer.
         topic_of: Returns the topic of a name; None where it does not exist.
@@ -100,7 +100,7 @@ class GroupWorld:
     clock: Clock
     random: Random
     timers: Timers
-    settings: Callable[[], ServerConfig]
+    settings: Callable[[], ServeConfig]
     persist: Callable[[str, Sequence[KeyValue], Callable[[ErrorCode], None]], None]
     topic_of: Callable[[str], SubscribedTopic | None]
 

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from streamlog.config.log_config import LogConfig
-from streamlog.config.server_config import ConfigSource, ServerConfig
+from streamlog.config.server_config import ConfigSource, root_settings
 from streamlog.config.settings import (
     BOOLEAN,
     DOUBLE,
@@ -135,10 +135,9 @@ def topic_entries(broker: Broker, own: Mapping[str, str]) -> list[dict[str, Any]
 
 def _broker_entries(broker: Broker) -> list[dict[str, Any]]:
     config, entries = broker.config, []
-    defaults = ServerConfig()
-    for setting in settings_of(ServerConfig).values():
-        value, default = (getattr(each, setting.name) for each in (config, defaults))
-        source = _Source.DEFAULT if value == default else _Source.STATIC_BROKER
+    for setting in root_settings().values():
+        value = config.value(setting.key)
+        source = _Source.DEFAULT if value == setting.default else _Source.STATIC_BROKER
         entries.append(_broker_entry(setting, setting.key, text_of(value), source))
     for setting in settings_of(LogConfig).values():
         if setting.broker:

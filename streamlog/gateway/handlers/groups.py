@@ -34,11 +34,11 @@ _MISSING_IS_AN_ERROR: Final = 6  # DescribeGroups: KIP-1043
 async def join_group(broker: Broker, request: Request) -> dict[str, Any]:
     """Let a member join a group."""
     values, version = request.values, request.version
-    config, session_ms = broker.config, values["sessionTimeoutMs"]
+    limits, session_ms = broker.config.serve, values["sessionTimeoutMs"]
     if not values["groupId"]:
         response = join_error(ErrorCode.INVALID_GROUP_ID, values["memberId"])
     elif not (
-        config.group_min_session_timeout_ms <= session_ms <= config.group_max_session_timeout_ms
+        limits.group_min_session_timeout_ms <= session_ms <= limits.group_max_session_timeout_ms
     ):
         response = join_error(ErrorCode.INVALID_SESSION_TIMEOUT, values["memberId"])
     else:

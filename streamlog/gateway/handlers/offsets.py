@@ -62,7 +62,7 @@ def acceptable_offsets(
     """
     codes: _Codes = {}
     offsets: dict[TopicPartition, CommittedOffset] = {}
-    now_ms, longest = broker.clock.now_ms(), broker.config.offset_metadata_max_bytes
+    now_ms, longest = broker.clock.now_ms(), broker.config.serve.offset_metadata_max_bytes
     for topic in topics:
         spelled = topic["topicId"] if uses_ids else topic["name"]
         entry = _entry(broker, topic, uses_ids=uses_ids)

@@ -199,7 +199,7 @@ async def delete_topics(broker: Broker, request: Request) -> dict[str, Any]:
             by_name = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic."
             code, message = by_name if name else by_id
             answer: dict[str, Any] = {"errorCode": int(code), "errorMessage": message}
-        elif not broker.config.delete_topic_enable:
+        elif not broker.config.serve.delete_topic_enable:
             answer = {"errorCode": int(ErrorCode.TOPIC_DELETION_DISABLED), "errorMessage": None}
         else:
             answer = await _tried(broker, _delete, broker, entry)

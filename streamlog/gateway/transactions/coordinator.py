@@ -85,7 +85,7 @@ class TransactionCoordinator:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        config = broker.config
+        config = broker.config.serve
         self._log = CoordinatorLog(
             broker,
             InternalTopic(
@@ -105,7 +105,7 @@ class TransactionCoordinator:
     # ---- life -----------------------------------------------------------------------------------
     def start(self) -> None:
         """Begin to finish what a crash interrupted, and to abort and expire what is due."""
-        config = self._broker.config
+        config = self._broker.config.serve
         late_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
         expiry_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
         self._spawn(self._at_intervals(late_ms, self._abort_late))
@@ -174,7 +174,7 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             return Outcome(ErrorCode.INVALID_REQUEST)
-        if not 0 < timeout_ms <= self._broker.config.transaction_max_timeout_ms:
+        if not 0 < timeout_ms <= self._broker.config.serve.transaction_max_timeout_ms:
             return Outcome(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         await self.load()
         entry = self._entries.get(transactional_id)
@@ -398,7 +398,7 @@ class TransactionCoordinator:
 
     def _expire_ids(self) -> None:
         now_ms = self._broker.clock.now_ms()
-        expiration_ms = self._broker.config.transactional_id_expiration_ms
+        expiration_ms = self._broker.config.serve.transactional_id_expiration_ms
         for entry in list(self._entries.values()):
             if entry.metadata.is_expired(now_ms, expiration_ms) and not entry.is_changing:
                 self._spawn(self._expire(entry))

@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from streamlog.clock import ManualClock
-from streamlog.config.server_config import ServerConfig
+from streamlog.config.serve_config import ServeConfig
 from streamlog.gateway.coordinator_log import KeyValue
 from streamlog.gateway.error_codes import ErrorCode
 from streamlog.gateway.groups.classic import ClassicGroup
@@ -84,7 +84,7 @@ class Driver:
     def __init__(self, **settings: int) -> None:
         self.clock = ManualClock()
         self.timers = ManualTimers(self.clock)
-        self.settings = ServerConfig(**settings)  # type: ignore[arg-type] # checked when created
+        self.settings = ServeConfig(**settings)  # type: ignore[arg-type] # checked when created
         self.outcome: ErrorCode | None = ErrorCode.NONE
         self.stored: list[KeyValue] = []
         self.topics: dict[str, SubscribedTopic] = {}
