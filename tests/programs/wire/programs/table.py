@@ -1,0 +1,14 @@
+"""All programs by name."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from tests.programs.wire.programs import command_line
+
+__all__ = ["PROGRAMS"]
+
+PROGRAMS: Final[dict[str, Callable[[Path], str]]] = {
+    **command_line.PROGRAMS,
+    **stream_processors.PROGRAMS,
+}
