@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.programs.wire.programs import command_line
+from tests.programs.wire.programs import command_line, stream_processors
 
 __all__ = ["PROGRAMS"]
 
