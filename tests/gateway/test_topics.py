@@ -248,6 +248,16 @@ def test_all_settings_of_a_topic_are_replaced(root: Path, client: WireClient) ->
     assert alter(4, "1", num_partitions="1") == ErrorCode.POLICY_VIOLATION
 
 
+def test_resources_with_settings_are_listed(client: WireClient) -> None:
+    create(client, name="orders")
+    kinds = {2: ["orders"], 4: ["1"], 16: [], 32: []}
+    for kind, names in kinds.items():
+        answer = client.call("ListConfigResources", 1, resourceTypes=[kind])
+        assert [each["resourceName"] for each in answer["configResources"]] == names
+    answer = client.call("ListConfigResources", 1, resourceTypes=[2, 99])
+    assert (answer["errorCode"], answer["configResources"]) == (ErrorCode.UNSUPPORTED_VERSION, [])
+
+
 def test_a_cluster_without_an_authorizer_quotas_or_moves(client: WireClient) -> None:
     create(client, name="orders", numPartitions=2)
     filters = {"resourceTypeFilter": 1, "patternTypeFilter": 1, "operation": 1, "permissionType": 1}

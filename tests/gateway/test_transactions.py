@@ -217,6 +217,21 @@ def test_unknown_ids_and_partitions(client: WireClient, topic: Topic) -> None:
     assert txn.begin() == ErrorCode.INVALID_REQUEST
 
 
+def test_partitions_are_verified_each_for_itself(client: WireClient, txn: Txn) -> None:
+    txn.begin()
+    assert txn.add(0) == ErrorCode.NONE
+    topics = [{"name": txn.topic.name, "partitions": [0, 1]}]
+    verified = {"transactionalId": txn.name, "verifyOnly": True, "topics": topics, **txn.ids}
+    (result,) = client.call("AddPartitionsToTxn", 5, transactions=[verified])[
+        "resultsByTransaction"
+    ]
+    (by_topic,) = result["topicResults"]
+    assert [each["partitionErrorCode"] for each in by_topic["resultsByPartition"]] == [
+        ErrorCode.NONE,
+        ErrorCode.TRANSACTION_ABORTABLE,
+    ]
+
+
 def test_a_transactional_batch_needs_a_transactional_id(txn: Txn) -> None:
     txn.name = None  # type: ignore[assignment] # an idempotent producer has no name
     assert txn.send(b"a") == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

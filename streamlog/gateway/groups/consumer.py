@@ -163,7 +163,7 @@ class ConsumerGroup:
                     "clientId": member.client_id,
                     "clientHost": member.client_host,
                     "subscribedTopicNames": list(member.topics),
-                    "subscribedTopicRegex": member.regex,
+                    "subscribedTopicRegex": member.regex or "",
                     "assignment": _described(member.assigned, names),
                     "targetAssignment": _described(state.targets.get(member.member_id, {}), names),
                     "memberType": _CONSUMER_MEMBER,

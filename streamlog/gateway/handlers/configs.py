@@ -30,7 +30,7 @@ from streamlog.errors import (
     UnknownTopicError,
 )
 from streamlog.gateway.broker import Broker
-from streamlog.gateway.error_codes import code_of
+from streamlog.gateway.error_codes import ErrorCode, code_of
 from streamlog.gateway.request import Request
 from streamlog.partition.topic_config import read_topic_properties
 from streamlog.topic import check_topic_name
@@ -294,6 +294,8 @@ async def list_config_resources(broker: Broker, request: Request) -> dict[str, A
     wanted = request.values["resourceTypes"]
     if request.version == 0:
         wanted = [_ResourceType.CLIENT_METRICS]
+    if not set(wanted) <= set(_ResourceType):
+        return {"errorCode": int(ErrorCode.UNSUPPORTED_VERSION)}
     named = {
         _ResourceType.TOPIC: list(broker.catalog.topics()),
         _ResourceType.BROKER: [str(broker.node_id)],

@@ -19,6 +19,7 @@ from streamlog.gateway.groups.members import (
     join_error,
     sync_error,
 )
+from streamlog.gateway.operations import GROUP_OPERATIONS, operations
 from streamlog.gateway.request import Request
 
 __all__ = ["HANDLERS"]
@@ -140,17 +141,17 @@ async def describe_groups(broker: Broker, request: Request) -> dict[str, Any]:
     """Answer the members of classic groups."""
     coordinator = broker.coordinator(GroupCoordinator)
     await coordinator.ready()
+    allowed = operations(GROUP_OPERATIONS, is_asked=request.values["includeAuthorizedOperations"])
     groups = []
     for group_id in request.values["groups"]:
         group = coordinator.groups.get(group_id)
-        if not group_id:
-            code = ErrorCode.INVALID_GROUP_ID
-            groups.append({"groupId": group_id, "errorCode": int(code), "groupState": ""})
-        elif isinstance(group, ClassicGroup):
-            groups.append(group.described())
+        if isinstance(group, ClassicGroup):
+            groups.append({**group.described(), "authorizedOperations": allowed})
         else:
             missing: dict[str, Any] = {"groupId": group_id, "groupState": "Dead"}
-            if request.version >= _MISSING_IS_AN_ERROR:
+            if request.version < _MISSING_IS_AN_ERROR:
+                missing["authorizedOperations"] = allowed
+            else:
                 what = "not found" if group is None else "not a classic group"
                 missing["errorCode"] = int(ErrorCode.GROUP_ID_NOT_FOUND)
                 missing["errorMessage"] = f"Group {group_id} is {what}."
@@ -162,9 +163,7 @@ async def delete_groups(broker: Broker, request: Request) -> dict[str, Any]:
     """Remove groups that have no members."""
     coordinator, results = broker.coordinator(GroupCoordinator), []
     for group_id in request.values["groupsNames"]:
-        code = ErrorCode.INVALID_GROUP_ID
-        if group_id:
-            code = await coordinator.delete_group(group_id)
+        code = await coordinator.delete_group(group_id)
         results.append({"groupId": group_id, "errorCode": int(code)})
     return {"results": results}
 

@@ -73,10 +73,13 @@ async def _add(broker: Broker, transaction: dict[str, Any], version: int) -> lis
         }
     else:
         coordinator = broker.coordinator(TransactionCoordinator)
-        ask = coordinator.verify if transaction["verifyOnly"] else coordinator.add_partitions
+        id_ = transaction["transactionalId"]
         producer = TxnProducer(transaction["producerId"], transaction["producerEpoch"])
-        code = await ask(transaction["transactionalId"], producer, wanted)
-        codes = dict.fromkeys(wanted, fenced_for(version, code))
+        if transaction["verifyOnly"]:  # each for itself; added are all or none
+            codes = {each: await coordinator.verify(id_, producer, [each]) for each in wanted}
+        else:
+            codes = dict.fromkeys(wanted, await coordinator.add_partitions(id_, producer, wanted))
+        codes = {each: fenced_for(version, code) for each, code in codes.items()}
     return [
         {
             "name": topic["name"],

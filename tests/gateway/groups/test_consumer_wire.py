@@ -104,6 +104,7 @@ def test_a_description_shows_members_and_their_partitions(
     assert (member["memberId"], member["instanceId"], member["rackId"]) == ("a", "i", "r")
     assert (member["clientId"], member["clientHost"]) == ("test", "/127.0.0.1")
     assert (member["subscribedTopicNames"], member["memberType"]) == (["orders"], 1)
+    assert member["subscribedTopicRegex"] == ""
     assert describe(client, version=0)["members"][0]["memberEpoch"] == 1
 
 

@@ -278,13 +278,17 @@ def test_list_groups(client: WireClient, version: int) -> None:
 def test_describe_groups(client: WireClient, version: int) -> None:
     joined = _joined(client)
     _synced(client, joined)
-    found, missing = client.call("DescribeGroups", version, groups=["g", "none"])["groups"]
+    asked = {"groups": ["g", "none"], "includeAuthorizedOperations": version >= 3}
+    found, missing = client.call("DescribeGroups", version, **asked)["groups"]
     assert (found["groupState"], found["protocolData"]) == ("Stable", "range")
     (member,) = found["members"]
     assert member["memberId"] == joined["memberId"]
     assert (member["clientId"], member["clientHost"]) == ("test", "/127.0.0.1")
     assert member["memberAssignment"] == b"all"
     assert member["memberMetadata"] == _PROTOCOLS[0]["metadata"]
+    not_asked = -(2**31)
+    assert found["authorizedOperations"] == (3400 if version >= 3 else not_asked)
+    assert missing["authorizedOperations"] == (3400 if 3 <= version < 6 else not_asked)
     assert missing["groupState"] == "Dead"
     assert missing["errorCode"] == (
         ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE
@@ -301,7 +305,7 @@ def test_delete_groups(client: WireClient, topic_id: str, version: int) -> None:
         "simple": ErrorCode.NONE,
         "g": ErrorCode.NON_EMPTY_GROUP,
         "none": ErrorCode.GROUP_ID_NOT_FOUND,
-        "": ErrorCode.INVALID_GROUP_ID,
+        "": ErrorCode.GROUP_ID_NOT_FOUND,
     }
     assert [each["groupId"] for each in client.call("ListGroups", 5)["groups"]] == ["g"]
     assert _fetch(client, 10, topic_id, group="simple")[0][0] == -1
