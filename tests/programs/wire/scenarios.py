@@ -9,32 +9,34 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from streamlog.gateway.error_codes import ErrorCode
-from streamlog.protocol.apis import ZERO_UUID
-from tests.programs.wire.side import Side, Step, batch, stable_versions
+from streamlog.protocol.apis import ZERO_UUID, apis
+from tests.programs.wire.side import NEW_TOPIC, Side, Step, batch, create_topic, stable_versions
 
 __all__ = ["SCENARIOS"]
 
-_TOPIC: Final = {"numPartitions": 2, "replicationFactor": 1, "assignments": [], "configs": []}
 _TIMEOUT_MS: Final = 10_000
-_NONE: Final = "AAAAAAAAAAEAAAAAAAAAAg"  # an id that no topic has
-
-
-def _create(side: Side, name: str, partitions: int = 2, **configs: str) -> None:
-    given = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
-    topic = _TOPIC | {"name": name, "numPartitions": partitions, "configs": given}
-    side.ask("CreateTopics", 7, topics=[topic], timeoutMs=_TIMEOUT_MS, validateOnly=False)
-    while not _is_led(side, name, partitions):  # a broker makes the partitions later
-        time.sleep(0.05)
-
-
-def _is_led(side: Side, name: str, partitions: int) -> bool:
-    wanted = [
-        {"partitionIndex": number, "timestamp": -1, "currentLeaderEpoch": -1}
-        for number in range(partitions)
+# The keys of the requests that Kafka's tools, librdkafka, aiokafka and kafka-python send.
+_ASKED_BY_CLIENTS: Final = frozenset(
+    [
+        *range(4),
+        *range(8, 17),
+        *range(18, 23),
+        24,
+        26,
+        32,
+        35,
+        37,
+        42,
+        44,
+        46,
+        60,
+        66,
+        68,
+        69,
+        75,
     ]
-    topics = [{"name": name, "partitions": wanted}]
-    answer = side.ask("ListOffsets", 7, replicaId=-1, isolationLevel=0, topics=topics)
-    return not any(each["errorCode"] for each in answer["topics"][0]["partitions"])
+)
+_NONE: Final = "AAAAAAAAAAEAAAAAAAAAAg"  # an id that no topic has
 
 
 def _produced(
@@ -50,19 +52,34 @@ def _produced(
     }
 
 
+def versions(side: Side) -> Iterator[Step]:
+    """The versions of the requests that ordinary clients send, and an unknown version."""
+    for version in stable_versions("ApiVersions"):
+        software = {"clientSoftwareName": "test", "clientSoftwareVersion": "1"}
+        answer = side.ask("ApiVersions", version, **software)
+        named = {api.key: api.name for api in apis().values()}
+        for each in answer["apiKeys"]:
+            if each["apiKey"] in _ASKED_BY_CLIENTS:
+                yield f"ApiVersions v{version} {named[each['apiKey']]}", each
+        features = {each["name"]: each for each in answer["finalizedFeatures"]}
+        for name in ("group.version", "transaction.version"):
+            yield f"ApiVersions v{version} {name}", features.get(name)
+        yield f"ApiVersions v{version} code", answer["errorCode"]
+
+
 # ---- the cluster and its topics ---------------------------------------------------------------
 def metadata(side: Side) -> Iterator[Step]:
     """Topics that exist, that do not, and whose names are invalid."""
-    _create(side, "metadata")
+    create_topic(side, "metadata")
     for version in stable_versions("Metadata"):
         for name in ("metadata", "missing", "in valid", ""):
             topics = [{"topicId": ZERO_UUID, "name": name}]
             yield side.step(repr(name), "Metadata", version, topics=topics)
         if version >= 12:
             for topic_id in (side.topic_id("metadata"), _NONE):
-                topics = [{"topicId": topic_id, "name": None}]
+                by_id = [{"topicId": topic_id, "name": None}]
                 what = "an id" if topic_id != _NONE else "an unknown id"
-                yield side.step(what, "Metadata", version, topics=topics)
+                yield side.step(what, "Metadata", version, topics=by_id)
     for version in stable_versions("DescribeCluster"):
         for asks in (False, True):
             yield side.step(
@@ -90,7 +107,7 @@ def create_topics(side: Side) -> Iterator[Step]:
     for version in stable_versions("CreateTopics"):
         for what, changes in cases.items():
             for only_check in (True, False):
-                topic = _TOPIC | {"name": f"create_topics-{version}"} | changes
+                topic = NEW_TOPIC | {"name": f"create_topics-{version}"} | changes
                 if what == "a colliding name":
                     topic["name"] = f"create.topics-{version}"
                 if what == "a setting":
@@ -116,7 +133,7 @@ def change_topics(side: Side) -> Iterator[Step]:
     """Partitions added, topics deleted."""
     for version in stable_versions("CreatePartitions"):
         name = f"grow-{version}"
-        _create(side, name)
+        create_topic(side, name)
         cases = {"as many": 2, "fewer": 1, "more": 4}
         for what, count in cases.items():
             topics = [{"name": name, "count": count, "assignments": None}]
@@ -125,7 +142,7 @@ def change_topics(side: Side) -> Iterator[Step]:
         yield side.step("missing", "CreatePartitions", version, topics=topics, timeoutMs=9000)
     for version in stable_versions("DeleteTopics"):
         name = f"gone-{version}"
-        _create(side, name)
+        create_topic(side, name)
         for what, wanted in (("plain", name), ("again", name), ("invalid", "in valid")):
             topics = [{"name": wanted, "topicId": ZERO_UUID}] if version >= 6 else []
             names = [wanted] if version < 6 else []
@@ -136,7 +153,7 @@ def change_topics(side: Side) -> Iterator[Step]:
 
 def configs(side: Side) -> Iterator[Step]:
     """Settings with their sources."""
-    _create(side, "configs", retention_ms="5000", cleanup_policy="compact")
+    create_topic(side, "configs", retention_ms="5000", cleanup_policy="compact")
     for version in stable_versions("DescribeConfigs"):
         keys = ["retention.ms", "cleanup.policy", "segment.bytes", "compression.type"]
         for kind, name in ((2, "configs"), (2, "missing"), (2, "in valid"), (4, "1"), (4, "77")):
@@ -164,14 +181,24 @@ def configs(side: Side) -> Iterator[Step]:
             change = {"name": key, "configOperation": operation, "value": value}
             resource = {"resourceType": 2, "resourceName": "configs", "configs": [change]}
             yield side.step(what, "IncrementalAlterConfigs", version, resources=[resource])
-    resource = {"resourceType": 2, "resourceName": "missing", "configs": []}
-    yield side.step("missing", "IncrementalAlterConfigs", 1, resources=[resource])
+    missing: dict[str, Any] = {"resourceType": 2, "resourceName": "missing", "configs": []}
+    yield side.step("missing", "IncrementalAlterConfigs", 1, resources=[missing])
+    for version in stable_versions("AlterConfigs"):
+        for what, name, value in (
+            ("replace all", "retention.ms", "7000"),
+            ("an unknown key", "none", "x"),
+            ("nonsense", "retention.ms", "x"),
+        ):
+            entry = {"name": name, "value": value}
+            resource = {"resourceType": 2, "resourceName": "configs", "configs": [entry]}
+            yield side.step(what, "AlterConfigs", version, resources=[resource])
+        yield side.step("missing", "AlterConfigs", version, resources=[missing])
 
 
 def describe_partitions(side: Side) -> Iterator[Step]:
     """Partitions in pages, with a cursor."""
     for name in ("pages-a", "pages-b"):
-        _create(side, name, 3)
+        create_topic(side, name, 3)
     topics = [{"name": "pages-b"}, {"name": "pages-a"}, {"name": "pages-none"}]
     for limit in (1, 3, 4, 100):
         yield side.step(
@@ -195,13 +222,23 @@ def describe_partitions(side: Side) -> Iterator[Step]:
 
 def others(side: Side) -> Iterator[Step]:
     """What interfaces ask before they show anything."""
-    _create(side, "others", 1)
+    create_topic(side, "others", 1)
     named = [{"topic": "others", "partitions": [0, 7]}, {"topic": "missing", "partitions": [0]}]
     for version in stable_versions("DescribeLogDirs"):
         yield side.step("", "DescribeLogDirs", version, topics=named)
     filters = {"resourceTypeFilter": 1, "patternTypeFilter": 1, "operation": 1, "permissionType": 1}
     for version in stable_versions("DescribeAcls"):
         yield side.step("", "DescribeAcls", version, **filters)
+    acl = {"resourceType": 2, "resourceName": "others", "principal": "User:a", "host": "*"}
+    acl |= {"resourcePatternType": 3, "operation": 3, "permissionType": 3}
+    for version in stable_versions("CreateAcls"):
+        yield side.step("", "CreateAcls", version, creations=[acl])
+    for version in stable_versions("DeleteAcls"):
+        yield side.step("", "DeleteAcls", version, filters=[filters])
+    for version in stable_versions("ListConfigResources"):
+        for kind in (16, 99):
+            label = f"of type {kind}"
+            yield side.step(label, "ListConfigResources", version, resourceTypes=[kind])
     yield side.step("", "ListPartitionReassignments", 0, timeoutMs=1000, topics=None)
     partitions = [{"topic": "others", "partitions": [0, 7]}]
     for version in stable_versions("ElectLeaders"):
@@ -217,7 +254,7 @@ def produce(side: Side) -> Iterator[Step]:
     """Records accepted and refused."""
     for version in stable_versions("Produce"):
         name = f"produce-{version}"
-        _create(side, name)
+        create_topic(side, name)
         good, second = batch(b"one", b"two"), batch(b"three")
         broken = good[:-1] + bytes([good[-1] ^ 1])
         for what, data in (
@@ -237,13 +274,13 @@ def produce(side: Side) -> Iterator[Step]:
         if version < 13:
             wanted = _produced(side, "missing", good, version=version)
             yield side.step("an unknown topic", "Produce", version, **wanted)
-    _create(side, "produce-small", max_message_bytes="200")
+    create_topic(side, "produce-small", max_message_bytes="200")
     wanted = _produced(side, "produce-small", batch(b"x" * 300))
     yield side.step("too large", "Produce", 9, **wanted)
-    _create(side, "produce-compact", cleanup_policy="compact")
+    create_topic(side, "produce-compact", cleanup_policy="compact")
     wanted = _produced(side, "produce-compact", batch(b"x", key=None))
     yield side.step("without a key, compacted", "Produce", 9, **wanted)
-    _create(side, "produce-stamped", message_timestamp_type="LogAppendTime")
+    create_topic(side, "produce-stamped", message_timestamp_type="LogAppendTime")
     yield side.step("stamped", "Produce", 9, **_produced(side, "produce-stamped", good))
 
 
@@ -260,7 +297,7 @@ def _producer_id(side: Side, version: int) -> Any:
 
 def idempotence(side: Side) -> Iterator[Step]:
     """An idempotent producer in and out of order."""
-    _create(side, "idempotent")
+    create_topic(side, "idempotent")
     for version in stable_versions("InitProducerId"):
         answer = _producer_id(side, version)
         if answer is None:
@@ -290,7 +327,7 @@ def idempotence(side: Side) -> Iterator[Step]:
 # ---- reading -----------------------------------------------------------------------------------
 def fetch(side: Side) -> Iterator[Step]:
     """Records from everywhere in a partition."""
-    _create(side, "fetch")
+    create_topic(side, "fetch")
     for number in range(3):
         data = batch(b"%d" % number, b"more")
         side.ask("Produce", 9, **_produced(side, "fetch", data))
@@ -331,7 +368,7 @@ def fetch(side: Side) -> Iterator[Step]:
 
 def fetch_sessions(side: Side) -> Iterator[Step]:
     """Sessions begun, continued, and lost."""
-    _create(side, "sessions")
+    create_topic(side, "sessions")
     side.ask("Produce", 9, **_produced(side, "sessions", batch(b"x")))
 
     def ask(what: str, session: int, epoch: int, *partitions: tuple[int, int]) -> Step:
@@ -379,7 +416,7 @@ def fetch_sessions(side: Side) -> Iterator[Step]:
 
 def offsets(side: Side) -> Iterator[Step]:
     """Offsets by special times and by timestamps."""
-    _create(side, "offsets")
+    create_topic(side, "offsets")
     for number in (3, 1, 2):
         data = batch(b"x", timestamp=1_700_000_000_000 + number)
         side.ask("Produce", 9, **_produced(side, "offsets", data))
@@ -413,6 +450,7 @@ def offsets(side: Side) -> Iterator[Step]:
 
 
 SCENARIOS: Final[tuple[Callable[[Side], Iterator[Step]], ...]] = (
+    versions,
     metadata,
     create_topics,
     change_topics,

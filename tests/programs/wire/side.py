@@ -1,5 +1,8 @@
 """One server under comparison: a connection, and what differs between any two servers masked."""
 
+import re
+import time
+from collections.abc import Mapping
 from typing import Any, Final
 
 from streamlog.protocol.apis import ZERO_UUID, apis
@@ -7,6 +10,12 @@ from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
 from tests.gateway.wire_client import WireClient
 
+NEW_TOPIC: Final[dict[str, Any]] = {
+    "numPartitions": 2,
+    "replicationFactor": 1,
+    "assignments": [],
+    "configs": [],
+}
 Step = tuple[str, Any]  # what was asked, and the masked answer
 
 _ANY: Final = frozenset(
@@ -14,7 +23,10 @@ _ANY: Final = frozenset(
      "usableBytes", "logAppendTimeMs", "batchIndexErrorMessage", "lastTimestamp", "startTimeMs",
      "clientHost"}
 )  # fmt: skip
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_IDS: Final = frozenset({"topicId", "producerId", "memberId", "leader", "sessionId"})
 _NODES: Final = frozenset({"nodeId", "leaderId", "controllerId", "brokerId", "replicaId"})
+_NO_IDS: Final[Mapping[Any, str]] = {}
 _NODE_LISTS: Final = frozenset({"replicaNodes", "isrNodes"})
 
 
@@ -24,14 +36,24 @@ class Side:
     Attributes:
         address: Where it listens.
         notes: What a scenario remembers of earlier answers: producer ids, member ids, topic ids.
+        asked: The requests so far, with their versions.
     """
 
     def __init__(self, address: str) -> None:
         self.address, self.notes = address, dict[str, Any]()
+        self.asked: set[tuple[str, int]] = set()
         self._client = WireClient(address, timeout_s=60)
+        self._others: dict[str, WireClient] = {}
+
+    def client(self, name: str) -> WireClient:
+        """Return a connection of its own, for requests that wait for one another."""
+        if name not in self._others:
+            self._others[name] = WireClient(self.address, timeout_s=60)
+        return self._others[name]
 
     def ask(self, api: str, version: int, **values: Any) -> Any:
         """Return the unmasked answer; None if the server closed the connection."""
+        self.asked.add((api, version))
         try:
             return self._client.call(api, version, **values)
         except ConnectionError:
@@ -50,26 +72,61 @@ class Side:
 
     def close(self) -> None:
         """Disconnect."""
-        self._client.close()
+        for client in (self._client, *self._others.values()):
+            client.close()
 
 
-def masked(answer: Any, name: str = "") -> Any:
-    """Return an answer without what two servers never share: ids, addresses, times, paths."""
+def masked(answer: Any, name: str = "", known: Mapping[Any, str] = _NO_IDS) -> Any:
+    """Return an answer without what two servers never share: ids, addresses, times, paths.
+
+    Args:
+        answer: The answer, or a field of it.
+        name: The field's name.
+        known: Names of ids that earlier answers had: they are shown by these.
+    """
     if name in _ANY:
         return "any"
+    if name == "transactionStartTimeMs":
+        return answer if answer <= 0 else "some time"
     if name in _NODES:
         return "node" if answer >= 0 else answer
     if name in _NODE_LISTS:
         return ["node"] * len(answer)
-    if name in ("topicId", "producerId", "memberId", "leader", "sessionId"):
-        return answer if answer in (ZERO_UUID, -1, 0, "", None) else f"some {name}"
+    if name in _IDS:
+        if answer in (ZERO_UUID, -1, 0, "", None):
+            return answer
+        return known.get(
+            answer, f"some {name} {_UUID.sub('*', answer) if name == 'memberId' else ''}"
+        )
     if isinstance(answer, dict):
-        return {key: masked(value, key) for key, value in answer.items()}
+        return {key: masked(value, key, known) for key, value in answer.items()}
     if isinstance(answer, list):
-        if name in ("partitions", "topics"):  # in no particular order, but that of the request
+        is_named = bool(answer) and isinstance(answer[0], dict)
+        if (
+            name in ("partitions", "topics") and is_named
+        ):  # in no particular order, but that of the request
             answer = sorted(answer, key=lambda each: each.get("partitionIndex", 0))
-        return [masked(each, name) for each in answer]
+        return [masked(each, name, known) for each in answer]
     return answer
+
+
+def create_topic(side: Side, name: str, partitions: int = 2, **configs: str) -> None:
+    """Create a topic and wait until its partitions can be used: a broker makes them later."""
+    given = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+    topic = NEW_TOPIC | {"name": name, "numPartitions": partitions, "configs": given}
+    side.ask("CreateTopics", 7, topics=[topic], timeoutMs=10_000, validateOnly=False)
+    while not _is_led(side, name, partitions):
+        time.sleep(0.05)
+
+
+def _is_led(side: Side, name: str, partitions: int) -> bool:
+    wanted = [
+        {"partitionIndex": number, "timestamp": -1, "currentLeaderEpoch": -1}
+        for number in range(partitions)
+    ]
+    topics = [{"name": name, "partitions": wanted}]
+    answer = side.ask("ListOffsets", 7, replicaId=-1, isolationLevel=0, topics=topics)
+    return not any(each["errorCode"] for each in answer["topics"][0]["partitions"])
 
 
 def batch(
