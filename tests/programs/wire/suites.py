@@ -13,6 +13,7 @@ without a reason, and if a reason has become stale: it explains no failure, its 
 
 import contextlib
 import json
+import re
 import sys
 import tempfile
 import time
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from streamlog import LogManager
-from streamlog.gateway import Gateway, GatewaySettings, serve
+from streamlog.gateway import Address, Gateway, GatewaySettings, serve
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 CACHE: Final = ROOT / ".cache" / "wire"
@@ -86,12 +87,22 @@ class Run(NamedTuple):
 
 
 @contextlib.contextmanager
-def fresh_gateway(properties: str = "", users: str = "") -> Iterator[Gateway]:
+def fresh_gateway(
+    properties: str = "",
+    users: str = "",
+    *,
+    tls: Path | None = None,
+    node_id: int | None = None,
+    advertise: Address | None = None,
+) -> Iterator[Gateway]:
     """Serve a new root on a free port.
 
     Args:
         properties: Settings of the root, as in `server.properties`.
         users: The users that have to authenticate, as in the file of `--sasl-users`.
+        tls: A directory with the certificate `ca.crt` and its key `server.key`; None: no TLS.
+        node_id: The broker's id; None: that of every new root, 1.
+        advertise: The address that clients are given; None: that of the gateway.
     """
     with tempfile.TemporaryDirectory(prefix="streamlog-wire-") as folder:
         root, passwords = Path(folder, "root"), Path(folder, "users")
@@ -99,10 +110,20 @@ def fresh_gateway(properties: str = "", users: str = "") -> Iterator[Gateway]:
             settings_file = Path(manager.log_root.server_properties)
         with settings_file.open("a", encoding="utf-8") as file:
             file.write(f"\n{properties}\n")
+        if node_id is not None:
+            meta = root / "meta.properties"
+            text = meta.read_text("utf-8")
+            meta.write_text(re.sub("(?m)^node.id=.*", f"node.id={node_id}", text), "utf-8")
         if users:
             passwords.touch(mode=0o600)
             passwords.write_text(users, "utf-8")
-        with serve(root, GatewaySettings(sasl_users=str(passwords) if users else None)) as gateway:
+        settings = GatewaySettings(
+            advertise=advertise,
+            sasl_users=str(passwords) if users else None,
+            tls_cert=str(tls / "ca.crt") if tls else None,
+            tls_key=str(tls / "server.key") if tls else None,
+        )
+        with serve(root, settings) as gateway:
             yield gateway
 
 

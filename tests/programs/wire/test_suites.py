@@ -1,13 +1,17 @@
 """What the commands that run suites of Kafka clients make of their output."""
 
+import hashlib
 import json
+import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
 
-from tests.programs.wire import suites
+from tests.programs.wire import pytest_suite, sources, suites
 from tests.programs.wire.franz_go import outcomes
 from tests.programs.wire.report_card import page
+from tests.programs.wire.sources import Archive, Commit
 from tests.programs.wire.suites import Outcome, Run
 
 
@@ -98,3 +102,70 @@ def test_a_whole_run_finds_reasons_without_a_test(
     kept = Run.load(tmp_path / "some.json")
     assert kept.outcomes[1].reason == "this one"
     assert "| `group/one` | failed | noise | this one |" in page([kept])
+
+
+def test_outcomes_of_pytest(tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text(
+        """
+import pytest
+
+@pytest.fixture
+def broken():
+    yield
+    raise OSError("teardown")
+
+def test_passes(): pass
+def test_breaks(broken): pass
+
+class TestGroup:
+    @pytest.mark.parametrize("n", [1, 2])
+    def test_counts(self, n): assert n == 1, "too many"
+    @pytest.mark.skip(reason="no server")
+    def test_asks(self): pass
+""",
+        "utf-8",
+    )
+    code, found = pytest_suite.run_pytest(tmp_path, ["test_some.py"], {}, package="")
+    assert code == 1
+    assert {each.test: (each.result, each.note) for each in found} == {
+        "test_some::test_passes": ("passed", ""),
+        "test_some::test_breaks": ("failed", 'failed on teardown with "OSError: teardown"'),
+        "test_some.TestGroup::test_counts[1]": ("passed", ""),
+        "test_some.TestGroup::test_counts[2]": ("failed", "AssertionError: too many assert 2 == 1"),
+        "test_some.TestGroup::test_asks": ("skipped", "no server"),
+    }
+
+
+def test_an_archive_is_what_was_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "CACHE", tmp_path / "cache")
+    (tmp_path / "suite-1").mkdir()
+    (tmp_path / "suite-1" / "test_it.py").write_text("first", "utf-8")
+    with tarfile.open(tmp_path / "suite.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "suite-1", "suite-1")
+    url = (tmp_path / "suite.tar.gz").as_uri()
+    digest = hashlib.sha256((tmp_path / "suite.tar.gz").read_bytes()).hexdigest()
+    with pytest.raises(ValueError, match=f"sha256 {digest}, expected 00"):
+        Archive(url, "00").fetch()
+    folder = Archive(url, digest).fetch()
+    assert (folder / "test_it.py").read_text("utf-8") == "first"
+    (tmp_path / "suite.tar.gz").unlink()
+    assert Archive(url, digest).fetch() == folder  # from the cache
+
+
+def test_a_commit_comes_from_a_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*arguments: str) -> str:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        command = ["git", "-C", str(tmp_path / "mirror"), *identity, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    monkeypatch.setattr(sources, "CACHE", tmp_path / "cache")
+    (tmp_path / "mirror").mkdir()
+    git("init", "--quiet")
+    (tmp_path / "mirror" / "test_it.py").write_text("first", "utf-8")
+    git("add", ".")
+    git("commit", "--quiet", "--message=first")
+    commit = Commit("/nowhere/suite", git("rev-parse", "HEAD"), "SUITE_REPOSITORY")
+    with pytest.raises(OSError, match="/nowhere/suite"):
+        commit.fetch()
+    monkeypatch.setenv("SUITE_REPOSITORY", str(tmp_path / "mirror"))
+    assert (commit.fetch() / "test_it.py").read_text("utf-8") == "first"
