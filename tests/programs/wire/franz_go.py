@@ -43,13 +43,19 @@ def go() -> str:
     return found
 
 
+def go_environment() -> dict[str, str]:
+    """Return the variables of the go command: modules are cached with the suites."""
+    return os.environ | {
+        "GOFLAGS": "-mod=readonly -modcacherw",
+        "GOMODCACHE": str(CACHE / "go"),
+        "GOWORK": "off",
+    }
+
+
 def run(pattern: str, records: int) -> tuple[int, list[Outcome]]:
     """Run the tests that a pattern selects; return go's exit code, and the outcomes."""
     with fresh_gateway() as gateway, fresh_gateway(users="alice:a secret\n") as guarded:
-        environment = os.environ | {
-            "GOFLAGS": "-mod=readonly -modcacherw",
-            "GOMODCACHE": str(CACHE / "go"),
-            "GOWORK": "off",
+        environment = go_environment() | {
             "KGO_LOG_LEVEL": "none",
             "KGO_SEEDS": gateway.bootstrap_servers,
             "KGO_TEST_RF": "1",
