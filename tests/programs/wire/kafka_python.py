@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from tests.programs.wire.pytest_suite import run_pytest
-from tests.programs.wire.sources import Archive
+from tests.programs.wire.sources import Sdist
 from tests.programs.wire.suites import Outcome, Reasons, fresh_gateway, run_suite
 
 SUITE: Final = "kafka-python 3.0.12 test/integration"
-SOURCE: Final = Archive(
-    "https://files.pythonhosted.org/packages/bb/a9/"
-    "e8b96f7f71aacd94faf1db0feb9750bf557b17bd22b0595023c88c1f0eb2/kafka_python-3.0.12.tar.gz",
-    "4ccda3616b9aa5c353d74a97f2770d6cd1b950890d77ab0e8890e09a48eeed65",
+SOURCE: Final = Sdist(
+    "kafka-python", "3.0.12", "4ccda3616b9aa5c353d74a97f2770d6cd1b950890d77ab0e8890e09a48eeed65"
 )
 KAFKA_VERSION: Final = "4.2.0"
 PROPERTIES: Final = """

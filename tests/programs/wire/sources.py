@@ -1,14 +1,12 @@
 """Other projects' suites: fetched once into `.cache/wire`, verified, never committed."""
 
 import contextlib
-import hashlib
-import io
 import os
 import subprocess
+import sys
 import tarfile
 import tempfile
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,30 +15,47 @@ from tests.programs.wire.suites import CACHE
 _TIMEOUT_S: Final = 120
 
 
-class Archive(NamedTuple):
-    """A tar archive with one directory at its top, such as a source distribution."""
+class Sdist(NamedTuple):
+    """A source distribution of a Python package, from the index that pip uses.
 
-    url: str
+    Args:
+        name: The package's name.
+        version: Its version.
+        sha256: The archive's hash.
+        links: A directory in which pip looks, too; None: only the index.
+    """
+
+    name: str
+    version: str
     sha256: str
+    links: Path | None = None
 
     def fetch(self) -> Path:
-        """Return the directory.
+        """Return the directory of its files.
 
         Raises:
-            OSError: It can neither be fetched nor found in the cache.
-            ValueError: It is not what was pinned.
+            OSError: It can neither be fetched nor found in the cache, or is not what was pinned.
         """
-        folder = CACHE / f"archive-{self.sha256[:16]}"
+        folder = CACHE / f"sdist-{self.name}-{self.sha256[:16]}"
         if not folder.exists():
-            with urllib.request.urlopen(self.url, timeout=_TIMEOUT_S) as response:
-                data = response.read()
-            found = hashlib.sha256(data).hexdigest()
-            if found != self.sha256:
-                raise ValueError(f"{self.url}: sha256 {found}, expected {self.sha256}")
-            with _filled(folder) as unpacked, tarfile.open(fileobj=io.BytesIO(data)) as archive:
-                archive.extractall(unpacked, filter="data")
+            with tempfile.TemporaryDirectory() as scratch, _filled(folder) as content:
+                sdist = self._download(Path(scratch))
+                with tarfile.open(sdist) as archive:
+                    archive.extractall(content, filter="data")
         (top,) = folder.iterdir()
         return top
+
+    def _download(self, folder: Path) -> Path:
+        requirements, target = folder / "requirements.txt", folder / "found"
+        pin = f"{self.name}=={self.version} --hash=sha256:{self.sha256}\n"
+        requirements.write_text(pin, "utf-8")
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "download"]
+        only = ["--no-deps", "--no-build-isolation", "--no-binary=:all:", "--require-hashes"]
+        links = [f"--find-links={self.links}", "--no-index"] if self.links else []
+        where = [*links, f"--requirement={requirements}", f"--dest={target}"]
+        _run([*pip, *only, *where], f"{self.name} {self.version}")
+        (found,) = target.iterdir()
+        return found
 
 
 class Commit(NamedTuple):
@@ -73,17 +88,21 @@ class Commit(NamedTuple):
 
 
 def _git(folder: Path, *arguments: str) -> None:
-    environment = os.environ | {"GIT_TERMINAL_PROMPT": "0"}
+    _run(["git", "-C", str(folder), *arguments], f"git {' '.join(arguments)}")
+
+
+def _run(command: Sequence[str], what: str) -> None:
     done = subprocess.run(
-        ["git", "-C", str(folder), *arguments],
-        env=environment,
-        stderr=subprocess.PIPE,
+        command,
+        env=os.environ | {"GIT_TERMINAL_PROMPT": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         encoding="utf-8",
         timeout=_TIMEOUT_S,
         check=False,
     )
     if done.returncode:
-        raise OSError(f"git {' '.join(arguments)}: {done.stderr.strip()}")
+        raise OSError(f"{what}: {done.stdout.strip()}")
 
 
 @contextlib.contextmanager

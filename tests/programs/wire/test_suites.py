@@ -11,7 +11,7 @@ import pytest
 from tests.programs.wire import pytest_suite, sources, suites
 from tests.programs.wire.franz_go import outcomes
 from tests.programs.wire.report_card import page
-from tests.programs.wire.sources import Archive, Commit
+from tests.programs.wire.sources import Commit, Sdist
 from tests.programs.wire.suites import Outcome, Run
 
 
@@ -136,20 +136,27 @@ class TestGroup:
     }
 
 
-def test_an_archive_is_what_was_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_distribution_is_what_was_pinned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sources, "CACHE", tmp_path / "cache")
-    (tmp_path / "suite-1").mkdir()
-    (tmp_path / "suite-1" / "test_it.py").write_text("first", "utf-8")
-    with tarfile.open(tmp_path / "suite.tar.gz", "w:gz") as archive:
-        archive.add(tmp_path / "suite-1", "suite-1")
-    url = (tmp_path / "suite.tar.gz").as_uri()
-    digest = hashlib.sha256((tmp_path / "suite.tar.gz").read_bytes()).hexdigest()
-    with pytest.raises(ValueError, match=f"sha256 {digest}, expected 00"):
-        Archive(url, "00").fetch()
-    folder = Archive(url, digest).fetch()
+    package, links = tmp_path / "some-1.0", tmp_path / "links"
+    package.mkdir()
+    links.mkdir()
+    build = '[build-system]\nrequires = []\nbuild-backend = "setuptools.build_meta"\n'
+    project = '[project]\nname = "some"\nversion = "1.0"\n[tool.setuptools]\npackages = []\n'
+    (package / "pyproject.toml").write_text(build + project, "utf-8")
+    (package / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: some\nVersion: 1.0\n", "utf-8")
+    (package / "test_it.py").write_text("first", "utf-8")
+    with tarfile.open(links / "some-1.0.tar.gz", "w:gz") as archive:
+        archive.add(package, "some-1.0")
+    digest = hashlib.sha256((links / "some-1.0.tar.gz").read_bytes()).hexdigest()
+    with pytest.raises(OSError, match=r"some 1\.0: (?s:.*)DO NOT MATCH THE HASHES"):
+        Sdist("some", "1.0", "0" * 64, links).fetch()
+    folder = Sdist("some", "1.0", digest, links).fetch()
     assert (folder / "test_it.py").read_text("utf-8") == "first"
-    (tmp_path / "suite.tar.gz").unlink()
-    assert Archive(url, digest).fetch() == folder  # from the cache
+    (links / "some-1.0.tar.gz").unlink()
+    assert Sdist("some", "1.0", digest, links).fetch() == folder  # from the cache
 
 
 def test_a_commit_comes_from_a_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
