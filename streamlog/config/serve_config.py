@@ -7,7 +7,20 @@ They are declared like topic settings, see `streamlog.config.log_config`, and st
 from dataclasses import dataclass
 from typing import Final
 
-from streamlog.config.settings import ANY, BOOLEAN, INT, LONG, at_least, check_settings, setting
+from streamlog.config.settings import (
+    ANY,
+    BOOLEAN,
+    INT,
+    LONG,
+    ORDERED_LIST,
+    STRING,
+    at_least,
+    check_order,
+    check_settings,
+    one_of,
+    sequence_of,
+    setting,
+)
 
 __all__ = ["ServeConfig"]
 
@@ -85,6 +98,45 @@ class ServeConfig:
         "Maximum number of members of a consumer group (KIP-848).",
         default=2**31 - 1,
     )
+    group_consumer_min_session_timeout_ms: int = setting(
+        "group.consumer.min.session.timeout.ms", INT, at_least(1),
+        "Minimum session timeout of a consumer group (KIP-848).",
+        default=45_000, unit="ms",
+    )
+    group_consumer_max_session_timeout_ms: int = setting(
+        "group.consumer.max.session.timeout.ms", INT, at_least(1),
+        "Maximum session timeout of a consumer group (KIP-848).",
+        default=60_000, unit="ms",
+    )
+    group_consumer_min_heartbeat_interval_ms: int = setting(
+        "group.consumer.min.heartbeat.interval.ms", INT, at_least(1),
+        "Minimum heartbeat interval of a consumer group (KIP-848).",
+        default=5_000, unit="ms",
+    )
+    group_consumer_max_heartbeat_interval_ms: int = setting(
+        "group.consumer.max.heartbeat.interval.ms", INT, at_least(1),
+        "Maximum heartbeat interval of a consumer group (KIP-848).",
+        default=15_000, unit="ms",
+    )
+    group_consumer_assignors: tuple[str, ...] = setting(
+        "group.consumer.assignors", ORDERED_LIST, sequence_of("uniform", "range"),
+        "Assignors that members of consumer groups (KIP-848) may ask for; the first one is the "
+        "default.",
+        default=("uniform", "range"),
+    )
+    group_consumer_migration_policy: str = setting(
+        "group.consumer.migration.policy", STRING,
+        one_of("bidirectional", "upgrade", "downgrade", "disabled"),
+        "Whether a classic group with members becomes a consumer group (KIP-848) when a consumer "
+        "of that protocol joins, and the way back when the last one leaves.",
+        default="bidirectional",
+    )
+    group_consumer_regex_refresh_interval_ms: int = setting(
+        "group.consumer.regex.refresh.interval.ms", INT, at_least(10_000),
+        "Interval at which patterns of consumer groups (KIP-848) are matched with all topics "
+        "again; new topics are found within 10 seconds.",
+        default=10 * _MINUTE_MS, unit="ms",
+    )
     transaction_max_timeout_ms: int = setting(
         "transaction.max.timeout.ms", INT, at_least(1),
         "Maximum timeout that a transactional client may ask for.",
@@ -149,3 +201,12 @@ class ServeConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        for kind in ("session.timeout.ms", "heartbeat.interval.ms"):
+            least, most = (f"group.consumer.{each}.{kind}" for each in ("min", "max"))
+            check_order(self, least, f"group.consumer.{kind}", most)
+        check_order(
+            self,
+            "group.consumer.heartbeat.interval.ms",
+            "group.consumer.session.timeout.ms",
+            is_strict=True,
+        )

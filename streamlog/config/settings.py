@@ -24,6 +24,7 @@ __all__ = [
     "LONG",
     "MAX_INT",
     "MAX_LONG",
+    "ORDERED_LIST",
     "STRING",
     "AllowedValues",
     "ValueKind",
@@ -31,11 +32,13 @@ __all__ = [
     "Synonym",
     "at_least",
     "between",
+    "check_order",
     "check_settings",
     "each_of",
     "format_template",
     "one_of",
     "only",
+    "sequence_of",
     "setting",
     "settings_of",
     "text_of",
@@ -170,12 +173,36 @@ def check_settings(settings: object) -> None:
         declared.check(getattr(settings, declared.name))
 
 
+def check_order(settings: object, *keys: str, is_strict: bool = False) -> None:
+    """Check that the values of keys ascend.
+
+    Args:
+        settings: The settings object.
+        keys: The keys, that of the smallest value first.
+        is_strict: Whether equal values are refused too.
+
+    Raises:
+        InvalidConfigError: They do not.
+    """
+    values = [getattr(settings, each.replace(".", "_")) for each in keys]
+    for at in range(len(keys) - 1):
+        low, high = values[at : at + 2]
+        if low > high or (is_strict and low == high):
+            raise InvalidConfigError(
+                f"invalid value for {keys[at + 1]}",
+                got=text_of(high),
+                expected=f"{'more than' if is_strict else 'at least'} {keys[at]} ({low})",
+            )
+
+
 def text_of(value: object) -> str:
     """Return a value as text of a `.properties` file."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, frozenset):
         return ",".join(sorted(value))
+    if isinstance(value, tuple):
+        return ",".join(value)
     return str(value)
 
 
@@ -238,6 +265,13 @@ def _parse_list(text: str) -> frozenset[str]:
     return frozenset(items)
 
 
+def _parse_ordered_list(text: str) -> tuple[str, ...]:
+    items = tuple(item.strip() for item in text.split(",")) if text else ()
+    if len(items) != len(set(items)) or "" in items:
+        raise ValueError(text)
+    return items
+
+
 def _is_integer(limit: int) -> Callable[[object], bool]:
     return lambda value: type(value) is int and -limit - 1 <= value <= limit
 
@@ -251,6 +285,12 @@ BOOLEAN: Final = ValueKind("true or false", _parse_boolean, lambda value: type(v
 STRING: Final = ValueKind("a word", str, lambda value: type(value) is str)
 LIST: Final = ValueKind(
     "words separated by commas", _parse_list, lambda value: type(value) is frozenset
+)
+
+ORDERED_LIST: Final = ValueKind(
+    "words separated by commas, in order",
+    _parse_ordered_list,
+    lambda value: type(value) is tuple,
 )
 
 
@@ -279,6 +319,14 @@ def each_of(*allowed: str) -> AllowedValues:
     """Allow sets of the given words, including the empty set."""
     return AllowedValues(
         f"each one of {', '.join(allowed)}", lambda value: value <= frozenset(allowed)
+    )
+
+
+def sequence_of(*allowed: str) -> AllowedValues:
+    """Allow sequences of the given words, except the empty one."""
+    return AllowedValues(
+        f"one or more of {', '.join(allowed)}",
+        lambda value: bool(value) and set(value) <= set(allowed),
     )
 
 

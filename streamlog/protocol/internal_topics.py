@@ -15,6 +15,11 @@ from enum import Enum, IntEnum
 from typing import Any, Final, NamedTuple
 
 from streamlog.errors import CorruptRecordError
+from streamlog.protocol.consumer_protocol import (
+    CONSUMER_PROTOCOL,
+    decode_consumer_assignment,
+    decode_consumer_subscription,
+)
 from streamlog.protocol.messages import Field, Message
 from streamlog.records.record import Record
 
@@ -25,7 +30,6 @@ __all__ = [
     "decode_internal",
     "encode_internal",
     "parse_internal",
-    "subscribed_topics",
 ]
 
 
@@ -181,26 +185,6 @@ _REGEX: Final = _message(
     flexible="0+",
 )
 
-# The bytes of a classic group's members, where it is a group of consumers.
-_CONSUMER: Final = "consumer"  # ConsumerProtocol.PROTOCOL_TYPE
-_OWNED: Final = (Field("topic", "string"), Field("partitions", "[]int32"))
-_SUBSCRIPTION: Final = _message(
-    "ConsumerProtocolSubscription",
-    Field("topics", "[]string"),
-    Field("userData", "bytes", nullable="0+"),
-    Field("ownedPartitions", "[]TopicPartition", "1+", fields=_OWNED),
-    Field("generationId", "int32", "2+"),
-    Field("rackId", "string", "3+", nullable="3+"),
-    versions="0-3",
-)
-_ASSIGNMENT: Final = _message(
-    "ConsumerProtocolAssignment",
-    Field("assignedPartitions", "[]TopicPartition", fields=_OWNED),
-    Field("userData", "bytes", nullable="0+"),
-    versions="0-3",
-)
-_CONSUMER_PROTOCOL_LATEST: Final = 3
-
 # ---- __transaction_state ------------------------------------------------------------------------
 _TRANSACTION_KEY: Final = _message("TransactionLogKey", Field("transactionalId", "string"))
 _TRANSACTION: Final = _message(
@@ -343,7 +327,7 @@ def decode_internal(
     key = {"type": str(parsed.kind), "data": _as_json(parsed.key)}
     if parsed.value is None:
         return key, None
-    if parsed.value.get("protocolType") == _CONSUMER:
+    if parsed.value.get("protocolType") == CONSUMER_PROTOCOL:
         try:
             _decode_members(parsed.value["members"])
         except CorruptRecordError:
@@ -351,29 +335,13 @@ def decode_internal(
     return key, {"version": str(parsed.version), "data": _as_json(parsed.value)}
 
 
-def subscribed_topics(subscription: bytes) -> list[str]:
-    """Return the topics that a consumer of a classic group subscribes to.
-
-    Args:
-        subscription: What it sent as its metadata when it joined.
-
-    Raises:
-        CorruptRecordError: The bytes hold no subscription.
-    """
-    # Version 0 is the beginning of all versions; that is how Kafka's coordinator reads them.
-    topics: list[str] = _SUBSCRIPTION.decode(subscription, 0, 2).values["topics"]
-    return topics
-
-
 def _decode_members(members: list[dict[str, Any]]) -> None:
     """Replace the bytes of members by the messages of the consumer protocol they hold."""
     for member in members:
-        for field, message in (("subscription", _SUBSCRIPTION), ("assignment", _ASSIGNMENT)):
-            data = member[field]
-            if data:
-                # Of a newer version the fields known here come first, as Kafka reads it.
-                version = min(_number_of(data), _CONSUMER_PROTOCOL_LATEST)
-                member[field] = message.decode(data, version, 2).values
+        if member["subscription"]:
+            member["subscription"] = decode_consumer_subscription(member["subscription"])
+        if member["assignment"]:
+            member["assignment"] = decode_consumer_assignment(member["assignment"])
 
 
 def _number_of(data: bytes) -> int:

@@ -18,35 +18,32 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from streamlog.errors import CorruptRecordError
 from streamlog.gateway.coordinator_log import KeyValue
 from streamlog.gateway.error_codes import ErrorCode
-from streamlog.gateway.groups.group import CommittingMember, GroupType
+from streamlog.gateway.groups.classic_records import (
+    group_record,
+    group_tombstone,
+    members_of,
+    topics_of,
+)
+from streamlog.gateway.groups.group import CommittingMember, GroupType, MemberProtocol
 from streamlog.gateway.groups.members import (
     ClassicMember,
     GroupState,
     GroupWorld,
     JoinRequest,
     LeavingMember,
-    MemberProtocol,
     Reply,
     SyncRequest,
     join_error,
     selected_protocol,
     sync_error,
 )
-from streamlog.protocol.internal_topics import (
-    Decoder,
-    OffsetsKey,
-    encode_internal,
-    subscribed_topics,
-)
+from streamlog.protocol.consumer_protocol import CONSUMER_PROTOCOL
 
 __all__ = ["ClassicGroup"]
 
-_CONSUMER: Final = "consumer"  # ConsumerProtocol.PROTOCOL_TYPE
 _NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000  # classicGroupNewMemberJoinTimeoutMs
-_VALUE_VERSION: Final = 3  # MetadataVersion.groupMetadataValueVersion
 
 
 _CAN_REBALANCE: Final = (GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY)
@@ -65,6 +62,7 @@ class ClassicGroup:
         protocol: The selected protocol; None before the first one.
         leader: The member that assigns; None without members.
         members: Its members by id.
+        needs_rebalance: Whether `start` begins with a rebalance.
     """
 
     type: Final = GroupType.CLASSIC
@@ -84,6 +82,7 @@ class ClassicGroup:
         self._pending_syncs: set[str] = set()
         self._has_new_member = False
         self._subscribed: frozenset[str] | None = None
+        self.needs_rebalance = False
 
     # ---- what the coordinator asks -----------------------------------------------------------
     @property
@@ -105,11 +104,6 @@ class ClassicGroup:
     def is_empty(self) -> bool:
         """Whether it has no members."""
         return self.state is GroupState.EMPTY
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether it has no members, and none that were given an id to join with."""
-        return self.is_empty and not self._pending_joins
 
     def check_commit(self, identity: CommittingMember) -> ErrorCode:
         """Return why these offsets may not be committed, or NONE.
@@ -139,7 +133,7 @@ class ClassicGroup:
 
     def check_offset_deletion(self) -> ErrorCode:
         """Return why offsets may not be deleted, or NONE."""
-        if self.is_empty or self._protocol_type == _CONSUMER:
+        if self.is_empty or self._protocol_type == CONSUMER_PROTOCOL:
             return ErrorCode.NONE
         return ErrorCode.NON_EMPTY_GROUP
 
@@ -152,7 +146,7 @@ class ClassicGroup:
     def is_subscribed(self, topic: str) -> bool:
         """Whether a member reads a topic; assumed of consumers whose topics are unknown."""
         if self._subscribed is None:
-            return self._protocol_type == _CONSUMER
+            return self._protocol_type == CONSUMER_PROTOCOL
         return topic in self._subscribed
 
     def offsets_age_from(self, commit_timestamp_ms: int) -> int | None:
@@ -164,7 +158,7 @@ class ClassicGroup:
             return commit_timestamp_ms
         if self.is_empty:
             return commit_timestamp_ms if self._since_ms is None else self._since_ms
-        knows_topics = self._protocol_type == _CONSUMER and self._subscribed is not None
+        knows_topics = self._protocol_type == CONSUMER_PROTOCOL and self._subscribed is not None
         return commit_timestamp_ms if knows_topics and self.state is GroupState.STABLE else None
 
     def described(self) -> dict[str, Any]:
@@ -205,38 +199,18 @@ class ClassicGroup:
 
         Source: GroupCoordinatorRecordHelpers.newGroupMetadataRecord.
         """
-        value = {
+        fields = {
             "protocolType": self.protocol_type,
             "generation": self.generation,
             "protocol": self.protocol,
             "leader": self.leader,
             "currentStateTimestamp": -1 if self._since_ms is None else self._since_ms,
-            "members": [
-                {
-                    "memberId": member.member_id,
-                    "groupInstanceId": member.instance_id,
-                    "clientId": member.client_id,
-                    "clientHost": member.client_host,
-                    "rebalanceTimeout": member.rebalance_timeout_ms,
-                    "sessionTimeout": member.session_timeout_ms,
-                    "subscription": member.metadata(self.protocol),
-                    "assignment": assignments.get(member.member_id, b""),
-                }
-                for member in self.members.values()
-            ],
         }
-        return encode_internal(
-            Decoder.OFFSETS,
-            OffsetsKey.CLASSIC_GROUP,
-            {"group": self._group_id},
-            value,
-            version=_VALUE_VERSION,
-        )
+        return group_record(self._group_id, fields, self.members.values(), assignments)
 
     def tombstones(self) -> list[KeyValue]:
         """Return the records that remove it from the log."""
-        key = {"group": self._group_id}
-        return [encode_internal(Decoder.OFFSETS, OffsetsKey.CLASSIC_GROUP, key)]
+        return [group_tombstone(self._group_id)]
 
     @classmethod
     def of_record(
@@ -249,45 +223,55 @@ class ClassicGroup:
         group.protocol, group.leader = value["protocol"], value["leader"]
         since_ms = value.get("currentStateTimestamp", -1)
         group._since_ms = None if since_ms == -1 else since_ms
-        for each in value["members"]:
-            session_ms = each["sessionTimeout"]
-            rebalance_ms = each.get("rebalanceTimeout", -1)
-            member = ClassicMember(
-                member_id=each["memberId"],
-                instance_id=each.get("groupInstanceId"),
-                client_id=each["clientId"],
-                client_host=each["clientHost"],
-                session_timeout_ms=session_ms,
-                rebalance_timeout_ms=session_ms if rebalance_ms == -1 else rebalance_ms,
-                protocols=(MemberProtocol(group.protocol or "", each["subscription"]),),
-                assignment=each["assignment"],
-            )
-            group.members[member.member_id] = member
-            if member.instance_id is not None:
-                group._static[member.instance_id] = member.member_id
+        for member in members_of(value):
+            group._enter(member)
             group._expect_heartbeat(member)
         if group.members:
             group.state = GroupState.STABLE
-        group._subscribed = group._read_subscriptions()
+        group._read_subscriptions()
         if len(group.members) > world.settings().group_max_size:
             group._prepare_rebalance()
         return group
 
-    def _read_subscriptions(self) -> frozenset[str] | None:
-        """Return the topics of all members; None where they are not known."""
-        if self._protocol_type != _CONSUMER:
-            return None
-        if not self.members:
-            return frozenset()
-        if self.protocol is None:
-            return None
-        try:
-            topics = [
-                subscribed_topics(each.metadata(self.protocol)) for each in self.members.values()
-            ]
-        except CorruptRecordError:
-            return None
-        return frozenset().union(*topics)
+    @classmethod
+    def of_members(
+        cls, group_id: str, members: Sequence[ClassicMember], generation: int, world: GroupWorld
+    ) -> "ClassicGroup":
+        """Return the group of consumers that have what they are assigned; call `start` then.
+
+        Source: ClassicGroup.fromConsumerGroup.
+        """
+        group = cls(group_id, world)
+        group.generation, group._protocol_type = generation, CONSUMER_PROTOCOL
+        group.protocol, group.leader = selected_protocol(members), members[0].member_id
+        for member in members:
+            group._enter(member)
+        group._move(GroupState.STABLE)
+        group._read_subscriptions()
+        return group
+
+    def start(self) -> None:
+        """Begin the sessions of the members, and a rebalance if one is needed."""
+        for member in self.members.values():
+            self._expect_heartbeat(member)
+        if self.needs_rebalance:
+            self._prepare_rebalance()
+
+    def _enter(self, member: ClassicMember) -> None:
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self._static[member.instance_id] = member.member_id
+
+    def _read_subscriptions(self) -> None:
+        self._subscribed = None
+        if self._protocol_type == CONSUMER_PROTOCOL:
+            self._subscribed = topics_of(self.members.values(), self.protocol)
+
+    def give_way(self) -> None:
+        """Let members that wait join again: the group is about to become a consumer group."""
+        for member in self.members.values():
+            member.answer_join(join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+            member.answer_sync(sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
 
     # ---- JoinGroup ---------------------------------------------------------------------------
     def join(self, request: JoinRequest, reply: Reply) -> None:
@@ -570,7 +554,7 @@ class ClassicGroup:
         self._has_new_member = False
         members = list(self.members.values())
         self.protocol = selected_protocol(members) if members else None
-        self._subscribed = self._read_subscriptions()
+        self._read_subscriptions()
         if not members:
             self._move(GroupState.EMPTY)
             # If this is lost, the former generation comes back and its members expire.

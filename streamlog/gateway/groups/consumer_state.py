@@ -2,162 +2,57 @@
 
 A group has an epoch, which rises with each change of its members, of their subscriptions or of
 their topics. For each epoch an assignor makes the target: the partitions that each member shall
-have. Members come to their target one heartbeat after another:
+have. Members come to their target one heartbeat after another (`reconciliation`).
 
-    STABLE        has its target of its epoch
-    UNREVOKED     has to give up partitions before it enters the next epoch
-    UNRELEASED    is in the target's epoch, waits for partitions that others still have
+A pattern that members subscribe to is resolved outside; until then it matches nothing.
 
 Each change collects the records that keep it; a change that is refused leaves a draft to discard.
 
-Source: the consumer part of GroupMetadataManager, CurrentAssignmentBuilder, ConsumerGroup.
+Source: the consumer part of GroupMetadataManager, ConsumerGroup.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from streamlog.gateway.coordinator_log import KeyValue
 from streamlog.gateway.error_codes import ErrorCode
 from streamlog.gateway.groups.assignors import ASSIGNORS, Assignee, Assignment
+from streamlog.gateway.groups.consumer_member import (
+    LEAVE_STATIC,
+    ClassicSupport,
+    ConsumerHeartbeat,
+    ConsumerMember,
+    RefusedHeartbeatError,
+    assignment_of,
+    current_value,
+    member_value,
+    target_value,
+    with_current,
+    with_member,
+)
+from streamlog.gateway.groups.group import SubscribedTopic, TopicOf
+from streamlog.gateway.groups.members import JoinRequest
+from streamlog.gateway.groups.reconciliation import Target, reconciled
+from streamlog.gateway.groups.topic_hash import group_hash
+from streamlog.gateway.patterns import InvalidPatternError, matching
+from streamlog.protocol.consumer_protocol import ConsumerSubscription
 from streamlog.protocol.internal_topics import Decoder, InternalRecord, OffsetsKey, encode_internal
 
-__all__ = [
-    "LEAVE",
-    "LEAVE_STATIC",
-    "ConsumerGroupState",
-    "ConsumerHeartbeat",
-    "ConsumerMember",
-    "RefusedHeartbeatError",
-    "Reconciliation",
-    "SubscribedTopic",
-]
-
-LEAVE: Final = -1  # the member epoch of a member that leaves
-LEAVE_STATIC: Final = -2  # that of a static member that will be back
+__all__ = ["ConsumerGroupState", "Resolved"]
 
 
-class RefusedHeartbeatError(Exception):
-    """A heartbeat that changes nothing.
+class Resolved(NamedTuple):
+    """The topics that a pattern matched.
 
     Attributes:
-        code: The error to answer.
-        message: The text to answer.
+        topics: Their names.
+        at_ms: When.
     """
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code, self.message = code, message
-
-
-class ConsumerHeartbeat(NamedTuple):
-    """A ConsumerGroupHeartbeat request; None where the member has not changed a field.
-
-    Attributes:
-        member_id: The member's id.
-        member_epoch: Its epoch; 0 to join, `LEAVE` or `LEAVE_STATIC` to leave.
-        instance_id: Its static name; None without one.
-        rack_id: Its rack.
-        rebalance_timeout_ms: How long it may take to give up partitions; -1 unchanged.
-        topics: The names it subscribes to.
-        assignor: The assignor it asks for.
-        owned: The partitions it has.
-        client_id: The client's name for itself.
-        client_host: Its address.
-    """
-
-    member_id: str
-    member_epoch: int
-    instance_id: str | None
-    rack_id: str | None
-    rebalance_timeout_ms: int
-    topics: tuple[str, ...] | None
-    assignor: str | None
-    owned: Assignment | None
-    client_id: str
-    client_host: str
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it has all fields, so that the answer has to have the assignment."""
-        has_all = self.rebalance_timeout_ms != -1 and self.topics is not None
-        return self.member_epoch == 0 or (has_all and self.owned is not None)
-
-
-class Reconciliation(IntEnum):
-    """How far a member is; the numbers stand in records. Source: MemberState."""
-
-    STABLE = 0
-    UNREVOKED = 1
-    UNRELEASED = 2
-    UNKNOWN = 127  # written by a newer broker
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerMember:
-    """A member of a consumer group.
-
-    Attributes:
-        member_id: Its id.
-        instance_id: Its static name; None without one.
-        rack_id: Its rack; None if unknown.
-        client_id: The client's name for itself.
-        client_host: Its address.
-        topics: The names it subscribes to, in order.
-        regex: The pattern it subscribes to, in a log that a broker wrote.
-        rebalance_timeout_ms: How long it may take to give up partitions.
-        assignor: The assignor it asks for; None without a wish.
-        epoch: Its epoch; `LEAVE_STATIC` while a static member is away.
-        previous_epoch: The epoch before; it may still be in the requests of the member.
-        state: How far it is.
-        assigned: Its partitions.
-        revoking: Partitions that it has to give up.
-    """
-
-    member_id: str
-    instance_id: str | None = None
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    topics: tuple[str, ...] = ()
-    regex: str | None = None
-    rebalance_timeout_ms: int = -1
-    assignor: str | None = None
-    epoch: int = 0
-    previous_epoch: int = -1
-    state: Reconciliation = Reconciliation.STABLE
-    assigned: Assignment = field(default_factory=dict)
-    revoking: Assignment = field(default_factory=dict)
-
-    def is_reconciled(self, epoch: int) -> bool:
-        """Whether it has the target of an epoch."""
-        return self.state is Reconciliation.STABLE and self.epoch == epoch
-
-    def described(self, request: ConsumerHeartbeat) -> "ConsumerMember":
-        """Return the member with the fields that a heartbeat has."""
-        timeout_ms = request.rebalance_timeout_ms
-        return replace(
-            self,
-            instance_id=self.instance_id if request.instance_id is None else request.instance_id,
-            rack_id=self.rack_id if request.rack_id is None else request.rack_id,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            topics=self.topics if request.topics is None else tuple(sorted(set(request.topics))),
-            rebalance_timeout_ms=self.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
-            assignor=self.assignor if request.assignor is None else request.assignor,
-        )
-
-
-class SubscribedTopic(NamedTuple):
-    """A topic of a group as its target assignment saw it."""
-
-    topic_id: str
-    partitions: int
-
-
-_TopicOf = Callable[[str], SubscribedTopic | None]
+    topics: frozenset[str]
+    at_ms: int
 
 
 @dataclass(slots=True)
@@ -168,29 +63,36 @@ class ConsumerGroupState:
         group_id: The group's name.
         epoch: The epoch of the group.
         target_epoch: The epoch of the target assignment; below `epoch` it has to be made again.
-        topics: The topics that members subscribe to, by name, as far as they exist.
+        topics_hash: The hash of `topics` in the last record of the epoch.
+        topics: The topics that members subscribe to, by name, as far as they exist; looked up with
+            each change.
         members: The members by id.
         targets: The target assignment by member id.
+        patterns: What the patterns of members have matched.
+        has_topics_record: Whether the log has its topics in a record, as brokers before 4.1 wrote.
         records: The records of the changes since `draft`.
     """
 
     group_id: str
     epoch: int = 0
     target_epoch: int = 0
-    topics: dict[str, SubscribedTopic] = field(default_factory=dict)
+    topics_hash: int = 0
+    topics: dict[str, SubscribedTopic] = field(default_factory=dict, compare=False)
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     targets: dict[str, Assignment] = field(default_factory=dict)
+    patterns: dict[str, Resolved] = field(default_factory=dict)
+    has_topics_record: bool = False
     records: list[KeyValue] = field(default_factory=list)
 
     def draft(self) -> "ConsumerGroupState":
         """Return a copy to change."""
-        return ConsumerGroupState(
-            self.group_id,
-            self.epoch,
-            self.target_epoch,
-            dict(self.topics),
-            dict(self.members),
-            dict(self.targets),
+        return replace(
+            self,
+            topics=dict(self.topics),
+            members=dict(self.members),
+            targets=dict(self.targets),
+            patterns=dict(self.patterns),
+            records=[],
         )
 
     @property
@@ -215,9 +117,23 @@ class ConsumerGroupState:
         wished = max(wishes, key=lambda each: wishes[each], default=default)
         return wished if wished in ASSIGNORS else default
 
-    # ---- heartbeats --------------------------------------------------------------------------
+    def subscribes(self, pattern: str) -> int:
+        """Return how many members subscribe to a pattern."""
+        return sum(each.regex == pattern for each in self.members.values())
+
+    def subscription(self, member: ConsumerMember) -> frozenset[str]:
+        """Return the names of the topics that a member subscribes to."""
+        found = self.patterns.get(member.regex)
+        return frozenset(member.topics) | (frozenset() if found is None else found.topics)
+
+    def is_classic_without(self, leaving: Collection[str]) -> bool:
+        """Whether all members but these speak the classic protocol."""
+        members = self.members.values()
+        return all(each.classic is not None for each in members if each.member_id not in leaving)
+
+    # ---- joining and going on ----------------------------------------------------------------
     def heartbeat(
-        self, request: ConsumerHeartbeat, topic_of: _TopicOf, default_assignor: str
+        self, request: ConsumerHeartbeat, topic_of: TopicOf, default_assignor: str
     ) -> ConsumerMember:
         """Let a member join, or go on; return it with its current assignment.
 
@@ -227,29 +143,102 @@ class ConsumerGroupState:
             default_assignor: The assignor where members wish for none.
 
         Raises:
-            RefusedHeartbeatError: The member is unknown or fenced.
+            RefusedHeartbeatError: The member is unknown or fenced, or its pattern is invalid.
 
         Source: GroupMetadataManager.consumerGroupHeartbeat.
         """
         known = self._joined(request) if request.member_epoch == 0 else self._known(request)
         member = known.described(request)
-        is_new = member.member_id not in self.members
-        if member != known or is_new:
-            self._put(member)
-            self._write(OffsetsKey.CONSUMER_GROUP_MEMBER, member.member_id, _member_value(member))
-        has_changed = self._refresh_topics(topic_of)
-        if has_changed or member.topics != known.topics or (is_new and not member.topics):
-            self._raise_epoch()
+        has_changed = self._update(known, member, topic_of)
         if self.epoch > self.target_epoch:
             self._assign(default_assignor)
-        return self._reconcile(member, request.owned)
+        return self.reconcile(member.member_id, request.owned, has_changed=has_changed)
+
+    def join_classic(
+        self,
+        member_id: str,
+        request: JoinRequest,
+        subscription: ConsumerSubscription,
+        topic_of: TopicOf,
+    ) -> bool:
+        """Let a member of the classic protocol join, or join again.
+
+        Args:
+            member_id: Its id; one that is not known joins.
+            request: Its request.
+            subscription: What that says.
+            topic_of: Returns the topic of a name; None where it does not exist.
+
+        Returns:
+            Whether what it subscribes to has changed.
+
+        Raises:
+            RefusedHeartbeatError: It is fenced, or its static name is unknown.
+
+        Source: GroupMetadataManager.classicGroupJoinToConsumerGroup.
+        """
+        instance_id = request.instance_id
+        if instance_id is None:
+            known = self.members.get(member_id, ConsumerMember(member_id))
+        elif request.member_id:
+            known = self.named(member_id, instance_id)
+        else:
+            former = self.static_member(instance_id)
+            known = (
+                ConsumerMember(member_id) if former is None else self._replace(former, member_id)
+            )
+        member = replace(
+            known,
+            instance_id=known.instance_id if instance_id is None else instance_id,
+            rack_id=known.rack_id if subscription.rack_id is None else subscription.rack_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            topics=subscription.topics,
+            regex="",
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            classic=ClassicSupport(request.session_timeout_ms, request.protocols),
+        )
+        return self._update(known, member, topic_of)
+
+    def advance(
+        self, member_id: str, owned: Assignment, default_assignor: str, *, has_changed: bool
+    ) -> ConsumerMember:
+        """Make the target if it is due, and bring a member that has joined nearer to it."""
+        if self.epoch > self.target_epoch:
+            self._assign(default_assignor)
+        return self.reconcile(member_id, owned, has_changed=has_changed)
+
+    def _update(self, known: ConsumerMember, member: ConsumerMember, topic_of: TopicOf) -> bool:
+        """Take in what a member says; return whether it subscribes to anything else now."""
+        had_pattern = self.subscribes(member.regex) if member.regex else 0
+        if member != known or member.member_id not in self.members:
+            self._put(member)
+            self._write(OffsetsKey.CONSUMER_GROUP_MEMBER, member.member_id, member_value(member))
+        has_new_names = member.topics != known.topics
+        has_new_pattern = member.regex != known.regex
+        is_resolved = False
+        if has_new_pattern:
+            self._forget_patterns()
+            if member.regex and not had_pattern:
+                _check_pattern(member.regex)
+            # Otherwise the epoch rises once the pattern is resolved.
+            is_resolved = not member.regex or member.regex in self.patterns
+        is_due = self.epoch == 0 or has_new_names or is_resolved
+        if self._refresh_topics(topic_of) or is_due:
+            self._raise_epoch()
+        return has_new_names or has_new_pattern
 
     def _known(self, request: ConsumerHeartbeat) -> ConsumerMember:
-        member = self._named(request.member_id, request.instance_id)
+        member = self.named(request.member_id, request.instance_id)
         _check_epoch(member, request)
         return member
 
-    def _named(self, member_id: str, instance_id: str | None) -> ConsumerMember:
+    def named(self, member_id: str, instance_id: str | None) -> ConsumerMember:
+        """Return the member of an id and a static name.
+
+        Raises:
+            RefusedHeartbeatError: There is none, or another one has the static name.
+        """
         if instance_id is None:
             member = self.members.get(member_id)
             if member is None:
@@ -275,17 +264,15 @@ class ConsumerGroupState:
         """Return the member that joins: new, known already, or in place of a static one."""
         member_id, instance_id = request.member_id, request.instance_id
         if instance_id is None:
-            member = self.members.get(member_id, ConsumerMember(member_id))
-            _check_epoch(member, request)
-            return member
+            return self.members.get(member_id, ConsumerMember(member_id))
         former = self.static_member(instance_id)
         if former is None:
-            return ConsumerMember(member_id)
-        if former.epoch != LEAVE_STATIC:
+            return self.members.get(member_id, ConsumerMember(member_id))
+        if former.classic is None and former.epoch != LEAVE_STATIC:
             raise RefusedHeartbeatError(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
                 f"Static member {member_id} with instance id {instance_id} cannot join the group "
-                f"because the instance id is owned by member {former.member_id}.",
+                f"because the instance id is owned by {former.member_id} member.",
             )
         return self._replace(former, member_id)
 
@@ -296,150 +283,133 @@ class ConsumerGroupState:
         self._remove(former.member_id)
         self._put(member)
         self.targets[member_id] = target
-        self._write(OffsetsKey.CONSUMER_GROUP_MEMBER, member_id, _member_value(member))
-        self._write(OffsetsKey.CONSUMER_GROUP_TARGET_MEMBER, member_id, _target_value(target))
-        self._write(OffsetsKey.CONSUMER_GROUP_CURRENT_MEMBER, member_id, _current_value(member))
+        self._write(OffsetsKey.CONSUMER_GROUP_MEMBER, member_id, member_value(member))
+        self._write(OffsetsKey.CONSUMER_GROUP_TARGET_MEMBER, member_id, target_value(target))
+        self._write(OffsetsKey.CONSUMER_GROUP_CURRENT_MEMBER, member_id, current_value(member))
         return member
 
     # ---- leaving -----------------------------------------------------------------------------
-    def leave(self, request: ConsumerHeartbeat, topic_of: _TopicOf) -> None:
-        """Remove a member; keep the place of a static one that will be back.
+    def leave_for_a_while(self, member: ConsumerMember) -> None:
+        """Keep the place of a static member that will be back."""
+        away = replace(member, epoch=LEAVE_STATIC, revoking={})
+        self._put(away)
+        kind = OffsetsKey.CONSUMER_GROUP_CURRENT_MEMBER
+        self._write(kind, member.member_id, current_value(away))
 
-        Raises:
-            RefusedHeartbeatError: The member is unknown or fenced.
+    def fence(self, leaving: Iterable[str], topic_of: TopicOf) -> None:
+        """Remove members; others get their partitions with their next heartbeats.
 
-        Source: GroupMetadataManager.consumerGroupLeave.
+        Source: GroupMetadataManager.consumerGroupFenceMembers.
         """
-        member = self._named(request.member_id, request.instance_id)
-        if request.instance_id is not None and request.member_epoch == LEAVE_STATIC:
-            self._put(replace(member, epoch=LEAVE_STATIC, revoking={}))
-            value = _current_value(self.members[member.member_id])
-            self._write(OffsetsKey.CONSUMER_GROUP_CURRENT_MEMBER, member.member_id, value)
-        else:
-            self.fence(member.member_id, topic_of)
-
-    def fence(self, member_id: str, topic_of: _TopicOf) -> None:
-        """Remove a member; others get its partitions with their next heartbeats."""
-        if member_id in self.members:
+        present = [each for each in leaving if each in self.members]
+        for member_id in present:
             self._remove(member_id)
+        if present:
+            self._forget_patterns()
             self._refresh_topics(topic_of)
             self._raise_epoch()
 
-    # ---- targets -----------------------------------------------------------------------------
-    def _refresh_topics(self, topic_of: _TopicOf) -> bool:
-        """Look the subscribed topics up; return whether they have changed."""
-        names = sorted({name for each in self.members.values() for name in each.topics})
-        found = {name: topic for name in names if (topic := topic_of(name)) is not None}
-        if found == self.topics:
-            return False
-        self.topics = found
-        self._write(OffsetsKey.CONSUMER_GROUP_PARTITIONS, None, _topics_value(found))
-        return True
+    # ---- topics ------------------------------------------------------------------------------
+    def look_up_topics(self, topic_of: TopicOf) -> None:
+        """Look the subscribed topics up."""
+        names = {name for each in self.members.values() for name in self.subscription(each)}
+        found = ((name, topic_of(name)) for name in sorted(names))
+        self.topics = {name: topic for name, topic in found if topic is not None}
 
+    def _refresh_topics(self, topic_of: TopicOf) -> bool:
+        """Look the subscribed topics up; return whether they have changed."""
+        self.look_up_topics(topic_of)
+        former, self.topics_hash = self.topics_hash, group_hash(self.topics)
+        return self.topics_hash != former
+
+    def resolve(self, found: Mapping[str, Resolved], topic_of: TopicOf) -> None:
+        """Take in what patterns match now.
+
+        Source: GroupMetadataManager.handleRegularExpressionsResult.
+        """
+        has_changed = False
+        for pattern, resolved in found.items():
+            if not self.subscribes(pattern):
+                continue
+            former = self.patterns.get(pattern, Resolved(frozenset(), 0))
+            has_changed = has_changed or former.topics != resolved.topics
+            self.patterns[pattern] = resolved
+            value = {
+                "topics": sorted(resolved.topics),
+                # To a broker that goes on with the group: look again, topics may be newer.
+                "version": 0,
+                "timestamp": resolved.at_ms,
+            }
+            self._write_pattern(pattern, value)
+        if self._refresh_topics(topic_of) or has_changed:
+            self._raise_epoch()
+
+    def _forget_patterns(self) -> None:
+        """Drop what patterns matched that no member subscribes to any more."""
+        for pattern in [each for each in self.patterns if not self.subscribes(each)]:
+            del self.patterns[pattern]
+            self._write_pattern(pattern, None)
+
+    # ---- targets -----------------------------------------------------------------------------
     def _raise_epoch(self) -> None:
         self.epoch += 1
-        self._write(OffsetsKey.CONSUMER_GROUP, None, {"epoch": self.epoch, "metadataHash": 0})
+        value = {"epoch": self.epoch, "metadataHash": self.topics_hash}
+        self._write(OffsetsKey.CONSUMER_GROUP, None, value)
+        if self.has_topics_record:
+            self._write(OffsetsKey.CONSUMER_GROUP_PARTITIONS, None, None)
+            self.has_topics_record = False
 
     def _assign(self, default_assignor: str) -> None:
         """Make the target assignment of the current epoch; source: TargetAssignmentBuilder."""
         counts = {each.topic_id: each.partitions for each in self.topics.values()}
-        assignees = {}
-        for member_id, member in self.members.items():
-            ids = frozenset(
-                self.topics[name].topic_id for name in member.topics if name in self.topics
+        assignees = {
+            member_id: Assignee(
+                member.instance_id, self._subscribed_ids(member), self.targets.get(member_id, {})
             )
-            assigned = self.targets.get(member_id, {})
-            assignees[member_id] = Assignee(member.instance_id, ids, assigned)
+            for member_id, member in self.members.items()
+        }
         made = ASSIGNORS[self.assignor(default_assignor)](assignees, counts)
         for member_id, target in made.items():
             if self.targets.get(member_id) != target:
                 self.targets[member_id] = target
                 kind = OffsetsKey.CONSUMER_GROUP_TARGET_MEMBER
-                self._write(kind, member_id, _target_value(target))
+                self._write(kind, member_id, target_value(target))
         self.target_epoch = self.epoch
         kind = OffsetsKey.CONSUMER_GROUP_TARGET
         self._write(kind, None, {"assignmentEpoch": self.target_epoch})
 
-    # ---- reconciliation ----------------------------------------------------------------------
-    def _reconcile(self, member: ConsumerMember, owned: Assignment | None) -> ConsumerMember:
-        """Bring a member nearer to its target.
+    def _subscribed_ids(self, member: ConsumerMember) -> frozenset[str]:
+        names = self.subscription(member)
+        return frozenset(self.topics[name].topic_id for name in names if name in self.topics)
 
-        Args:
-            member: The member.
-            owned: The partitions that it says it has; None if it says nothing.
+    def target_of(self, member: ConsumerMember) -> Target:
+        """Return what a member is to come to."""
+        return Target(
+            self.target_epoch,
+            self.targets.get(member.member_id, {}),
+            self._subscribed_ids(member),
+            {
+                (topic, number)
+                for each in self.members.values()
+                for assignment in (each.assigned, each.revoking)
+                for topic, numbers in assignment.items()
+                for number in numbers
+            },
+        )
 
-        Source: CurrentAssignmentBuilder.build.
-        """
-        match member.state:
-            case Reconciliation.STABLE:
-                if member.epoch == self.target_epoch:
-                    return member
-                updated = self._advanced(member, member.epoch, owned)
-            case Reconciliation.UNREVOKED:
-                if _has_any(owned, member.revoking):
-                    return member
-                updated = self._advanced(member, member.epoch + 1, owned)
-            case Reconciliation.UNRELEASED:
-                updated = self._advanced(member, member.epoch, owned)
-            case _:
-                if owned is None or owned:
-                    raise RefusedHeartbeatError(
-                        ErrorCode.FENCED_MEMBER_EPOCH,
-                        "The consumer group member is in an unknown state. It must abandon all "
-                        "its partitions and rejoin.",
-                    )
-                updated = self._advanced(member, self.target_epoch, owned)
+    def reconcile(
+        self, member_id: str, owned: Assignment | None, *, has_changed: bool
+    ) -> ConsumerMember:
+        """Bring a member nearer to its target, and return it."""
+        member = self.members[member_id]
+        if not has_changed and member.is_reconciled(self.target_epoch):
+            return member
+        updated = reconciled(member, self.target_of(member), owned, has_changed=has_changed)
         if updated != member:
             self._put(updated)
             kind = OffsetsKey.CONSUMER_GROUP_CURRENT_MEMBER
-            self._write(kind, member.member_id, _current_value(updated))
+            self._write(kind, member_id, current_value(updated))
         return updated
-
-    def _advanced(
-        self, member: ConsumerMember, epoch: int, owned: Assignment | None
-    ) -> ConsumerMember:
-        """Return a member with what it may have now.
-
-        Source: CurrentAssignmentBuilder.computeNextAssignment.
-        """
-        target = self.targets.get(member.member_id, {})
-        kept, revoked, added = {}, {}, {}
-        is_held = False
-        in_use = self._partitions_in_use()
-        for topic in target.keys() | member.assigned.keys():
-            wanted = target.get(topic, frozenset())
-            current = member.assigned.get(topic, frozenset())
-            missing = wanted - current
-            free = frozenset(each for each in missing if (topic, each) not in in_use)
-            is_held = is_held or free != missing
-            kept[topic], revoked[topic], added[topic] = wanted & current, current - wanted, free
-        former = member.epoch
-        if any(revoked.values()) and _has_any(owned, revoked):
-            return replace(
-                member,
-                state=Reconciliation.UNREVOKED,
-                epoch=epoch,
-                previous_epoch=former,
-                assigned=_without_empty(kept),
-                revoking=_without_empty(revoked),
-            )
-        return replace(
-            member,
-            state=Reconciliation.UNRELEASED if is_held else Reconciliation.STABLE,
-            epoch=self.target_epoch,
-            previous_epoch=former,
-            assigned=_without_empty({each: kept[each] | added[each] for each in kept}),
-            revoking={},
-        )
-
-    def _partitions_in_use(self) -> set[tuple[str, int]]:
-        return {
-            (topic, number)
-            for member in self.members.values()
-            for assignment in (member.assigned, member.revoking)
-            for topic, numbers in assignment.items()
-            for number in numbers
-        }
 
     # ---- records -----------------------------------------------------------------------------
     def _put(self, member: ConsumerMember) -> None:
@@ -463,11 +433,36 @@ class ConsumerGroupState:
             key["memberId"] = member_id
         self.records.append(encode_internal(Decoder.OFFSETS, kind, key, value))
 
+    def _write_pattern(self, pattern: str, value: Mapping[str, Any] | None) -> None:
+        key = {"groupId": self.group_id, "regularExpression": pattern}
+        kind = OffsetsKey.CONSUMER_GROUP_REGEX
+        self.records.append(encode_internal(Decoder.OFFSETS, kind, key, value))
+
+    def creation(self) -> list[KeyValue]:
+        """Return the records that keep all of it."""
+        draft = self.draft()
+        value = {"epoch": self.epoch, "metadataHash": self.topics_hash}
+        for member_id, member in self.members.items():
+            kind = OffsetsKey.CONSUMER_GROUP_MEMBER
+            draft._write(kind, member_id, member_value(member))
+        draft._write(OffsetsKey.CONSUMER_GROUP, None, value)
+        for member_id, target in self.targets.items():
+            kind = OffsetsKey.CONSUMER_GROUP_TARGET_MEMBER
+            draft._write(kind, member_id, target_value(target))
+        kind = OffsetsKey.CONSUMER_GROUP_TARGET
+        draft._write(kind, None, {"assignmentEpoch": self.target_epoch})
+        for member_id, member in self.members.items():
+            kind = OffsetsKey.CONSUMER_GROUP_CURRENT_MEMBER
+            draft._write(kind, member_id, current_value(member))
+        return draft.records
+
     def tombstones(self) -> list[KeyValue]:
         """Return the records that remove the group from the log."""
         draft = self.draft()
         for member_id in self.members:
             draft._remove(member_id)
+        for pattern in self.patterns:
+            draft._write_pattern(pattern, None)
         for kind in (
             OffsetsKey.CONSUMER_GROUP_TARGET,
             OffsetsKey.CONSUMER_GROUP_PARTITIONS,
@@ -482,24 +477,32 @@ class ConsumerGroupState:
         member_id = record.key.get("memberId", "")
         match record.kind:
             case OffsetsKey.CONSUMER_GROUP:
-                self.epoch = value["epoch"]
+                self.epoch, self.topics_hash = value["epoch"], value["metadataHash"]
             case OffsetsKey.CONSUMER_GROUP_TARGET:
                 self.target_epoch = value["assignmentEpoch"]
             case OffsetsKey.CONSUMER_GROUP_PARTITIONS:
-                self.topics = {
-                    each["topicName"]: SubscribedTopic(each["topicId"], each["numPartitions"])
-                    for each in value["topics"]
-                }
+                self.has_topics_record = True
             case OffsetsKey.CONSUMER_GROUP_TARGET_MEMBER:
-                self.targets[member_id] = _assignment(value["topicPartitions"])
+                self.targets[member_id] = assignment_of(value["topicPartitions"])
             case OffsetsKey.CONSUMER_GROUP_MEMBER:
                 member = self.members.get(member_id, ConsumerMember(member_id))
-                self._put(_with_member(member, value))
+                self._put(with_member(member, value))
             case OffsetsKey.CONSUMER_GROUP_CURRENT_MEMBER:
                 member = self.members.get(member_id, ConsumerMember(member_id))
-                self._put(_with_current(member, value))
-            case _:  # a pattern and its topics: members with patterns are not served
-                pass
+                self._put(with_current(member, value))
+            case OffsetsKey.CONSUMER_GROUP_REGEX:
+                topics, at_ms = frozenset(value["topics"]), value["timestamp"]
+                self.patterns[record.key["regularExpression"]] = Resolved(topics, at_ms)
+
+
+def _check_pattern(pattern: str) -> None:
+    try:
+        matching(pattern)
+    except InvalidPatternError as error:
+        raise RefusedHeartbeatError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}.",
+        ) from None
 
 
 def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
@@ -525,93 +528,3 @@ def _is_part(owned: Assignment | None, assigned: Assignment) -> bool:
     if owned is None:
         return False
     return all(owned[topic] <= assigned.get(topic, frozenset()) for topic in owned)
-
-
-def _has_any(owned: Assignment | None, revoked: Assignment) -> bool:
-    """Whether a member still has partitions that it has to give up; assumed if it does not say."""
-    if owned is None:
-        return True
-    return any(owned[topic] & revoked.get(topic, frozenset()) for topic in owned)
-
-
-def _without_empty(assignment: Assignment) -> Assignment:
-    return {topic: numbers for topic, numbers in assignment.items() if numbers}
-
-
-# ---- values of records --------------------------------------------------------------------------
-def _partitions(assignment: Assignment) -> list[dict[str, Any]]:
-    return [
-        {"topicId": topic, "partitions": sorted(numbers)} for topic, numbers in assignment.items()
-    ]
-
-
-def _assignment(topics: Sequence[Mapping[str, Any]]) -> Assignment:
-    return {each["topicId"]: frozenset(each["partitions"]) for each in topics}
-
-
-def _target_value(target: Assignment) -> dict[str, Any]:
-    return {"topicPartitions": _partitions(target)}
-
-
-def _topics_value(topics: Mapping[str, SubscribedTopic]) -> dict[str, Any]:
-    return {
-        "topics": [
-            {
-                "topicId": topic.topic_id,
-                "topicName": name,
-                "numPartitions": topic.partitions,
-                "partitionMetadata": [],
-            }
-            for name, topic in topics.items()
-        ]
-    }
-
-
-def _member_value(member: ConsumerMember) -> dict[str, Any]:
-    return {
-        "instanceId": member.instance_id,
-        "rackId": member.rack_id,
-        "clientId": member.client_id,
-        "clientHost": member.client_host,
-        "subscribedTopicNames": list(member.topics),
-        "subscribedTopicRegex": member.regex,
-        "rebalanceTimeoutMs": member.rebalance_timeout_ms,
-        "serverAssignor": member.assignor,
-        "classicMemberMetadata": None,
-    }
-
-
-def _with_member(member: ConsumerMember, value: Mapping[str, Any]) -> ConsumerMember:
-    return replace(
-        member,
-        instance_id=value["instanceId"],
-        rack_id=value["rackId"],
-        client_id=value["clientId"],
-        client_host=value["clientHost"],
-        topics=tuple(value["subscribedTopicNames"]),
-        regex=value["subscribedTopicRegex"],
-        rebalance_timeout_ms=value["rebalanceTimeoutMs"],
-        assignor=value["serverAssignor"],
-    )
-
-
-def _current_value(member: ConsumerMember) -> dict[str, Any]:
-    return {
-        "memberEpoch": member.epoch,
-        "previousMemberEpoch": member.previous_epoch,
-        "state": int(member.state),
-        "assignedPartitions": _partitions(member.assigned),
-        "partitionsPendingRevocation": _partitions(member.revoking),
-    }
-
-
-def _with_current(member: ConsumerMember, value: Mapping[str, Any]) -> ConsumerMember:
-    states = {int(each): each for each in Reconciliation}
-    return replace(
-        member,
-        epoch=value["memberEpoch"],
-        previous_epoch=value["previousMemberEpoch"],
-        state=states.get(value["state"], Reconciliation.UNKNOWN),
-        assigned=_assignment(value["assignedPartitions"]),
-        revoking=_assignment(value["partitionsPendingRevocation"]),
-    )

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from streamlog.config.group_config import GroupConfig
 from streamlog.errors import StreamLogError
 from streamlog.gateway.broker import Broker
 from streamlog.gateway.coordinator_log import (
@@ -22,19 +23,22 @@ from streamlog.gateway.coordinator_log import (
 from streamlog.gateway.error_codes import ErrorCode
 from streamlog.gateway.groups.classic import ClassicGroup
 from streamlog.gateway.groups.consumer import ConsumerGroup, heartbeat_error
-from streamlog.gateway.groups.consumer_state import ConsumerHeartbeat, SubscribedTopic
-from streamlog.gateway.groups.group import CommittingMember, Group
+from streamlog.gateway.groups.consumer_member import ConsumerHeartbeat, RefusedHeartbeatError
+from streamlog.gateway.groups.group import CommittingMember, Group, SubscribedTopic
 from streamlog.gateway.groups.members import (
     GroupWorld,
     JoinRequest,
     LeavingMember,
     Reply,
+    Resolution,
     SyncRequest,
     join_error,
     sync_error,
 )
+from streamlog.gateway.groups.migration import check_upgrade, consumer_state
 from streamlog.gateway.groups.offsets import CommittedOffset, GroupOffsets, offset_tombstone
 from streamlog.gateway.groups.timers import LoopTimers
+from streamlog.gateway.patterns import InvalidPatternError, matching
 from streamlog.protocol.apis import ZERO_UUID
 from streamlog.protocol.internal_topics import (
     Decoder,
@@ -87,9 +91,15 @@ class GroupCoordinator:
             lambda: broker.config.serve,
             self.persist,
             self._topic_of,
+            self._name_of,
+            broker.catalog.topics,
+            self._resolve,
+            self._limits,
+            self._become,
         )
         self._loading: asyncio.Task[None] | None = None
         self._expiring: asyncio.Task[None] | None = None
+        self._resolving: set[asyncio.Task[None]] = set()
         self._is_loaded = False
 
     def begin_to_stop(self) -> None:
@@ -170,6 +180,31 @@ class GroupCoordinator:
             return None
         return SubscribedTopic(entry.topic_id, len(entry.partitions))
 
+    def _name_of(self, topic_id: str) -> str | None:
+        entry = self._broker.catalog.topic_of_id(topic_id)
+        return None if entry is None else entry.name
+
+    def _limits(self, group_id: str) -> GroupConfig:
+        return GroupConfig.of_server(self._broker.config.serve, {})
+
+    def _resolve(self, patterns: frozenset[str], done: Resolution) -> None:
+        """Match patterns with the names of all topics, in a thread."""
+        names = list(self._broker.catalog.topics())
+
+        async def resolved() -> None:
+            try:
+                done(await self._broker.run(_matches, patterns, names))
+            except Exception:
+                _logger.exception("patterns of a group were not matched")
+                done(None)
+
+        task = asyncio.create_task(resolved())
+        self._resolving.add(task)
+        task.add_done_callback(self._resolving.discard)
+
+    def _become(self, group: Group) -> None:
+        self.groups[group.group_id] = group
+
     def _group_of_offsets(self, group_id: str) -> None:
         """Make the group of offsets that were committed without a group: a simple one."""
         if group_id not in self.groups:
@@ -191,7 +226,7 @@ class GroupCoordinator:
             if request.member_id:
                 return join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             group = self._new_group(group_id, group)
-        if not isinstance(group, ClassicGroup):
+        if not isinstance(group, ClassicGroup | ConsumerGroup):
             return join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         joined = group
         return await _answered(lambda reply: joined.join(request, reply))
@@ -223,27 +258,46 @@ class GroupCoordinator:
         Source: GroupMetadataManager.getOrMaybeCreateConsumerGroup.
         """
         await self.ready()
-        former = group = self.groups.get(group_id)
         if not request.member_id:
             random_id = uuid.UUID(int=self.world.random.getrandbits(128), version=4)
             request = request._replace(member_id=str(random_id))
-        if request.member_epoch == 0 and (group is None or _is_idle(group)):
-            replaces = [] if group is None else group.tombstones()
-            group = self.groups[group_id] = ConsumerGroup(group_id, self.world, replaces)
-        if not isinstance(group, ConsumerGroup):
-            what = "not found" if group is None else "not a consumer group"
-            return heartbeat_error(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is {what}.")
-        asked = group
+        try:
+            asked = self._consumer_group(group_id, is_joining=request.member_epoch == 0)
+        except RefusedHeartbeatError as refused:
+            return heartbeat_error(refused.code, refused.message)
         response = await _answered(lambda reply: asked.heartbeat(request, reply))
         if not asked.is_stored and self.groups.get(group_id) is asked:
-            self._take_back(asked, None if former is asked else former)
+            self._take_back(asked, asked.replaces)
         return response
+
+    def _consumer_group(self, group_id: str, *, is_joining: bool) -> ConsumerGroup:
+        """Return a consumer group; make one of none or of a classic one if a member joins."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        if not is_joining or not isinstance(group, ClassicGroup | None):
+            what = "not found" if group is None else "not a consumer group"
+            raise RefusedHeartbeatError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is {what}."
+            )
+        state = None
+        if group is not None and not group.is_empty:
+            settings = self._broker.config.serve
+            check_upgrade(
+                group, settings.group_consumer_migration_policy, settings.group_consumer_max_size
+            )
+            state = consumer_state(group, self._topic_of)
+            group.give_way()
+        made = ConsumerGroup(group_id, self.world, group, state)
+        made.expect_members()
+        self.groups[group_id] = made
+        return made
 
     async def sync(self, group_id: str, request: SyncRequest) -> dict[str, Any]:
         """Return a member's assignment, once its leader has sent it."""
         await self.ready()
         group = self.groups.get(group_id)
-        if not isinstance(group, ClassicGroup) or group.is_empty:
+        if not isinstance(group, ClassicGroup | ConsumerGroup) or group.is_empty:
             return sync_error(ErrorCode.UNKNOWN_MEMBER_ID)
         synced = group
         return await _answered(lambda reply: synced.sync(request, reply))
@@ -254,6 +308,8 @@ class GroupCoordinator:
         """Note a member's sign of life; return what it has to know."""
         await self.ready()
         group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group.classic_heartbeat(member_id, instance_id, generation)
         if not isinstance(group, ClassicGroup):
             return ErrorCode.UNKNOWN_MEMBER_ID
         return group.heartbeat(member_id, instance_id, generation)
@@ -262,6 +318,10 @@ class GroupCoordinator:
         """Remove members of a group; return the outcome of each."""
         await self.ready()
         group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            left = group
+            response = await _answered(lambda reply: left.leave(leaving, reply))
+            return [ErrorCode(each) for each in response["codes"]]
         if not isinstance(group, ClassicGroup):
             return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
         return group.leave(leaving)
@@ -478,8 +538,16 @@ async def _answered(ask: Callable[[Reply], None]) -> dict[str, Any]:
     return await answer
 
 
-def _is_idle(group: Group) -> bool:
-    return isinstance(group, ClassicGroup) and group.is_idle
+def _matches(patterns: frozenset[str], names: list[str]) -> dict[str, frozenset[str]]:
+    """Return the names that each pattern matches; one that is invalid here matches nothing."""
+    found = {}
+    for pattern in patterns:
+        try:
+            found[pattern] = matching(pattern, names)
+        except InvalidPatternError as error:
+            _logger.warning("pattern %r matches nothing: %s", pattern, error)
+            found[pattern] = frozenset()
+    return found
 
 
 def _commit_key(record: InternalRecord) -> tuple[str, TopicPartition]:

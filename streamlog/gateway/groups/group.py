@@ -3,13 +3,21 @@
 Source: org.apache.kafka.coordinator.group.Group.
 """
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from streamlog.gateway.coordinator_log import KeyValue
 from streamlog.gateway.error_codes import ErrorCode
 
-__all__ = ["CommittingMember", "Group", "GroupType"]
+__all__ = [
+    "CommittingMember",
+    "Group",
+    "GroupType",
+    "MemberProtocol",
+    "SubscribedTopic",
+    "TopicOf",
+]
 
 
 class GroupType(Enum):
@@ -17,6 +25,28 @@ class GroupType(Enum):
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
+
+
+class MemberProtocol(NamedTuple):
+    """A way to assign partitions that a member of the classic protocol supports, such as `range`.
+
+    Attributes:
+        name: Its name.
+        metadata: What the member says about itself: its topics, for a consumer.
+    """
+
+    name: str
+    metadata: bytes
+
+
+class SubscribedTopic(NamedTuple):
+    """A topic that members subscribe to, as it is now."""
+
+    topic_id: str
+    partitions: int
+
+
+TopicOf = Callable[[str], SubscribedTopic | None]  # of a name; None where it does not exist
 
 
 class CommittingMember(NamedTuple):

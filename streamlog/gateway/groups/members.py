@@ -7,10 +7,11 @@ from random import Random
 from typing import Any, NamedTuple
 
 from streamlog.clock import Clock
+from streamlog.config.group_config import GroupConfig
 from streamlog.config.serve_config import ServeConfig
 from streamlog.gateway.coordinator_log import KeyValue
 from streamlog.gateway.error_codes import ErrorCode
-from streamlog.gateway.groups.consumer_state import SubscribedTopic
+from streamlog.gateway.groups.group import Group, MemberProtocol, TopicOf
 from streamlog.gateway.groups.timers import Timers
 
 __all__ = [
@@ -19,7 +20,6 @@ __all__ = [
     "GroupWorld",
     "JoinRequest",
     "LeavingMember",
-    "MemberProtocol",
     "Reply",
     "SyncRequest",
     "join_error",
@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 Reply = Callable[[dict[str, Any]], None]  # takes the fields of a response; called once
+Resolution = Callable[[Mapping[str, frozenset[str]] | None], None]
 
 
 class GroupState(Enum):
@@ -41,18 +42,6 @@ class GroupState(Enum):
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
-
-
-class MemberProtocol(NamedTuple):
-    """A way to assign partitions that a member supports, such as `range`.
-
-    Attributes:
-        name: Its name.
-        metadata: What the member says about itself: its topics, for a consumer.
-    """
-
-    name: str
-    metadata: bytes
 
 
 class JoinRequest(NamedTuple):
@@ -95,6 +84,12 @@ class GroupWorld:
         persist: Appends records of the group of this name to the log, then calls back: with
             NONE, or with the error to answer.
         topic_of: Returns the topic of a name; None where it does not exist.
+        name_of: Returns the name of a topic id; None where it does not exist.
+        topics: Returns all topics by name; the same object as long as they are the same.
+        resolve: Looks what patterns match, then calls back: with the names of topics by pattern,
+            or None if that failed.
+        limits: Returns the settings of the group of this name.
+        become: Lets a group take the place of the one of its name.
     """
 
     clock: Clock
@@ -102,7 +97,12 @@ class GroupWorld:
     timers: Timers
     settings: Callable[[], ServeConfig]
     persist: Callable[[str, Sequence[KeyValue], Callable[[ErrorCode], None]], None]
-    topic_of: Callable[[str], SubscribedTopic | None]
+    topic_of: TopicOf
+    name_of: Callable[[str], str | None]
+    topics: Callable[[], Mapping[str, object]]
+    resolve: Callable[[frozenset[str], Resolution], None]
+    limits: Callable[[str], GroupConfig]
+    become: Callable[[Group], None]
 
 
 class SyncRequest(NamedTuple):

@@ -21,6 +21,10 @@ class Timers(Protocol):
         """Forget what a key has scheduled, if anything."""
         ...
 
+    def is_scheduled(self, key: Hashable) -> bool:
+        """Whether a key has scheduled anything."""
+        ...
+
 
 class LoopTimers:
     """Timers of an event loop."""
@@ -39,6 +43,10 @@ class LoopTimers:
         handle = self._handles.pop(key, None)
         if handle is not None:
             handle.cancel()
+
+    def is_scheduled(self, key: Hashable) -> bool:
+        """Whether a key has scheduled anything."""
+        return key in self._handles
 
     def cancel_all(self) -> None:
         """Forget everything."""

@@ -9,9 +9,8 @@ from streamlog.errors import StreamLogError
 from streamlog.gateway.broker import Broker
 from streamlog.gateway.coordinator_log import coordinator_code
 from streamlog.gateway.error_codes import ErrorCode
-from streamlog.gateway.groups.assignors import ASSIGNORS
 from streamlog.gateway.groups.consumer import ConsumerGroup, heartbeat_error
-from streamlog.gateway.groups.consumer_state import LEAVE, LEAVE_STATIC, ConsumerHeartbeat
+from streamlog.gateway.groups.consumer_member import LEAVE_STATIC, ConsumerHeartbeat
 from streamlog.gateway.groups.coordinator import GroupCoordinator
 from streamlog.gateway.operations import GROUP_OPERATIONS, operations
 from streamlog.gateway.request import Request
@@ -24,13 +23,12 @@ _MEMBER_IDS_BY_CLIENTS: Final = 1  # ConsumerGroupHeartbeat
 async def consumer_group_heartbeat(broker: Broker, request: Request) -> dict[str, Any]:
     """Let a member join, go on or leave."""
     values = request.values
-    error = _invalid(request)
+    assignors = broker.config.serve.group_consumer_assignors
+    error = _invalid(request, assignors)
     if error is not None:
         return error
     owned = values["topicPartitions"]
     topics = values["subscribedTopicNames"]
-    if topics is None and values["subscribedTopicRegex"] is not None:
-        topics = []
     heartbeat = ConsumerHeartbeat(
         member_id=values["memberId"],
         member_epoch=values["memberEpoch"],
@@ -38,6 +36,7 @@ async def consumer_group_heartbeat(broker: Broker, request: Request) -> dict[str
         rack_id=values["rackId"],
         rebalance_timeout_ms=values["rebalanceTimeoutMs"],
         topics=None if topics is None else tuple(topics),
+        regex=values["subscribedTopicRegex"],
         assignor=values["serverAssignor"],
         owned=None
         if owned is None
@@ -52,26 +51,20 @@ async def consumer_group_heartbeat(broker: Broker, request: Request) -> dict[str
         return heartbeat_error(coordinator_code(raised))
 
 
-def _invalid(request: Request) -> dict[str, Any] | None:
+def _invalid(request: Request, assignors: tuple[str, ...]) -> dict[str, Any] | None:
     """Return the answer to a request that breaks a rule, or None.
 
     Source: GroupMetadataManager.throwIfConsumerGroupHeartbeatRequestIsInvalid.
     """
-    values, epoch = request.values, request.values["memberEpoch"]
     broken = _broken_rule(request)
     if broken is not None:
         return heartbeat_error(ErrorCode.INVALID_REQUEST, broken)
-    if epoch not in (LEAVE, LEAVE_STATIC) and values["subscribedTopicRegex"]:
-        return heartbeat_error(
-            ErrorCode.INVALID_REGULAR_EXPRESSION,
-            "SubscribedTopicRegex is not supported. Subscribe to topics by name.",
-        )
-    assignor = values["serverAssignor"]
-    if assignor is not None and assignor not in ASSIGNORS:
+    assignor = request.values["serverAssignor"]
+    if assignor is not None and assignor not in assignors:
         return heartbeat_error(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {assignor} is not supported. Supported assignors: "
-            f"{', '.join(ASSIGNORS)}.",
+            f"{', '.join(assignors)}.",
         )
     return None
 

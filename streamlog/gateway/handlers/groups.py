@@ -11,10 +11,10 @@ from streamlog.gateway.coordinator_log import coordinator_code
 from streamlog.gateway.error_codes import ErrorCode
 from streamlog.gateway.groups.classic import ClassicGroup
 from streamlog.gateway.groups.coordinator import GroupCoordinator
+from streamlog.gateway.groups.group import MemberProtocol
 from streamlog.gateway.groups.members import (
     JoinRequest,
     LeavingMember,
-    MemberProtocol,
     SyncRequest,
     join_error,
     sync_error,

@@ -3,7 +3,6 @@
 Source: KafkaApis.handleAddPartitionsToTxnRequest and those after it.
 """
 
-import re
 from typing import Any, Final
 
 from streamlog.gateway.broker import Broker
@@ -12,6 +11,7 @@ from streamlog.gateway.error_codes import ErrorCode
 from streamlog.gateway.groups.coordinator import GroupCoordinator
 from streamlog.gateway.groups.group import CommittingMember
 from streamlog.gateway.handlers.offsets import acceptable_offsets, commit_results
+from streamlog.gateway.patterns import InvalidPatternError, matching
 from streamlog.gateway.request import Request
 from streamlog.gateway.transactions.coordinator import TransactionCoordinator
 from streamlog.gateway.transactions.state import EPOCH_BUMPS, TransactionMetadata, TransactionState
@@ -191,13 +191,14 @@ async def list_transactions(broker: Broker, request: Request) -> dict[str, Any]:
     pattern = values["transactionalIdPattern"]
     if pattern:
         try:
-            found = _matching(found, pattern)
-        except re.error:
+            ids = matching(pattern, [each.transactional_id for each in found])
+        except InvalidPatternError:
             return {
                 "errorCode": int(ErrorCode.INVALID_REGULAR_EXPRESSION),
                 "unknownStateFilters": [],
                 "transactionStates": [],
             }
+        found = [each for each in found if each.transactional_id in ids]
     return {
         "errorCode": 0,
         "unknownStateFilters": [each for each in filters if each not in _STATES],
@@ -210,15 +211,6 @@ async def list_transactions(broker: Broker, request: Request) -> dict[str, Any]:
             for each in found
         ],
     }
-
-
-def _matching(known: list[TransactionMetadata], pattern: str) -> list[TransactionMetadata]:
-    """Return those whose whole id matches a regular expression.
-
-    Kafka's are those of RE2; what it has in common with Python's is enough for ids.
-    """
-    wanted = re.compile(pattern)
-    return [each for each in known if wanted.fullmatch(each.transactional_id)]
 
 
 async def describe_transactions(broker: Broker, request: Request) -> dict[str, Any]:

@@ -5,17 +5,19 @@ from random import Random
 from typing import Any
 
 from streamlog.clock import ManualClock
+from streamlog.config.group_config import GroupConfig
 from streamlog.config.serve_config import ServeConfig
 from streamlog.gateway.coordinator_log import KeyValue
 from streamlog.gateway.error_codes import ErrorCode
 from streamlog.gateway.groups.classic import ClassicGroup
-from streamlog.gateway.groups.consumer_state import SubscribedTopic
+from streamlog.gateway.groups.group import Group, MemberProtocol, SubscribedTopic
 from streamlog.gateway.groups.members import (
     GroupWorld,
     JoinRequest,
-    MemberProtocol,
+    Resolution,
     SyncRequest,
 )
+from streamlog.gateway.patterns import matching
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
@@ -35,6 +37,9 @@ class ManualTimers:
 
     def cancel(self, key: Hashable) -> None:
         self.due.pop(key, None)
+
+    def is_scheduled(self, key: Hashable) -> bool:
+        return key in self.due
 
     def advance(self, duration_ms: int) -> None:
         """Move the clock, and call what becomes due, in order."""
@@ -79,6 +84,10 @@ class Driver:
 
     Attributes:
         outcome: What appends come to; None: they wait for `store`.
+        topics: The topics by name.
+        limits: The settings of the group itself.
+        successors: The groups that took the place of the group.
+        resolutions: The patterns that wait for `resolve`.
     """
 
     def __init__(self, **settings: int) -> None:
@@ -88,6 +97,9 @@ class Driver:
         self.outcome: ErrorCode | None = ErrorCode.NONE
         self.stored: list[KeyValue] = []
         self.topics: dict[str, SubscribedTopic] = {}
+        self.limits: dict[str, str] = {}
+        self.successors: list[Group] = []
+        self.resolutions: list[tuple[frozenset[str], Resolution]] = []
         self._waiting: list[Callable[[ErrorCode], None]] = []
         self.world = GroupWorld(
             self.clock,
@@ -95,7 +107,14 @@ class Driver:
             self.timers,
             lambda: self.settings,
             self._persist,
-            self.topics.get,
+            lambda name: self.topics.get(name),
+            lambda topic_id: next(
+                (name for name, each in self.topics.items() if each.topic_id == topic_id), None
+            ),
+            lambda: self.topics,
+            self._resolve,
+            lambda group_id: GroupConfig.of_server(self.settings, self.limits),
+            self.successors.append,
         )
         self.group = ClassicGroup("g", self.world)
 
@@ -108,6 +127,14 @@ class Driver:
             self._waiting.append(done)
         else:
             done(self.outcome)
+
+    def _resolve(self, patterns: frozenset[str], done: Resolution) -> None:
+        self.resolutions.append((patterns, done))
+
+    def resolve(self) -> None:
+        """Answer the oldest question what patterns match."""
+        patterns, done = self.resolutions.pop(0)
+        done({each: matching(each, self.topics) for each in patterns})
 
     def store(self, code: ErrorCode) -> None:
         """End the oldest append that waits."""

@@ -33,7 +33,7 @@ def test_an_id_that_is_not_used_expires() -> None:
     given = driver.join(needs_member_id=True)["memberId"]
     driver.timers.advance(SESSION_MS)
     assert driver.join(given).code is ErrorCode.UNKNOWN_MEMBER_ID
-    assert driver.group.is_idle
+    assert driver.group.is_empty and not driver.timers.due
 
 
 def test_an_unknown_id_is_refused() -> None:

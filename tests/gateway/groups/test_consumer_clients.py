@@ -16,7 +16,12 @@ from streamlog.records.record import Record
 PARTITIONS = 6
 RECORDS = 100
 DEADLINE_S = 90.0
-SETTINGS = "group.consumer.session.timeout.ms=6000\ngroup.consumer.heartbeat.interval.ms=200\n"
+SETTINGS = (
+    "group.consumer.min.session.timeout.ms=6000\n"
+    "group.consumer.session.timeout.ms=6000\n"
+    "group.consumer.min.heartbeat.interval.ms=200\n"
+    "group.consumer.heartbeat.interval.ms=200\n"
+)
 
 
 @pytest.fixture

@@ -108,7 +108,9 @@ def test_a_description_shows_members_and_their_partitions(
     assert describe(client, version=0)["members"][0]["memberEpoch"] == 1
 
 
-def test_missing_and_classic_groups_are_no_consumer_groups(client: WireClient) -> None:
+def test_missing_and_classic_groups_are_no_consumer_groups(root: Path, client: WireClient) -> None:
+    properties = root / ".streamlog" / "server.properties"
+    properties.write_text("group.consumer.migration.policy=downgrade\n")
     assert describe(client)["errorCode"] == ErrorCode.GROUP_ID_NOT_FOUND
     assert describe(client, "")["errorCode"] == ErrorCode.INVALID_GROUP_ID
     assert beat(client, "a", 3)["errorCode"] == ErrorCode.GROUP_ID_NOT_FOUND
@@ -119,7 +121,9 @@ def test_missing_and_classic_groups_are_no_consumer_groups(client: WireClient) -
     assert joined["errorCode"] == ErrorCode.NONE
     refused = join(client, "a")
     assert refused["errorCode"] == ErrorCode.GROUP_ID_NOT_FOUND
-    assert refused["errorMessage"] == "Group g is not a consumer group."
+    assert refused["errorMessage"] == (
+        "Cannot upgrade classic group g to consumer group because online upgrade is disabled."
+    )
     assert describe(client)["errorMessage"] == "Group g is not a consumer group."
 
 
@@ -172,9 +176,9 @@ def test_groups_are_listed_and_described_by_type(client: WireClient, topic_id: s
             "ServerAssignor mine is not supported. Supported assignors: uniform, range.",
         ),
         (
-            {"subscribedTopicRegex": "ord.*"},
+            {"subscribedTopicRegex": "ord("},
             ErrorCode.INVALID_REGULAR_EXPRESSION,
-            "SubscribedTopicRegex is not supported. Subscribe to topics by name.",
+            "SubscribedTopicRegex `ord(` is not a valid regular expression: missing ): ord(.",
         ),
     ],
 )
@@ -248,7 +252,11 @@ def test_an_empty_group_changes_its_type(client: WireClient, topic_id: str, root
     protocols = [{"name": "range", "metadata": b"\0\0\0\0\0\1\0\6orders\xff\xff\xff\xff"}]
     given = {"groupId": "g", "sessionTimeoutMs": 10_000, "rebalanceTimeoutMs": 30_000}
     joined = client.call("JoinGroup", 3, **given, **_CONSUMER, protocols=protocols)
-    assert joined["errorCode"] == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert joined["errorCode"] == ErrorCode.NONE  # in the consumer group
+    assert {each["memberType"] for each in describe(client)["members"]} == {0, 1}
+    leaving = [{"memberId": joined["memberId"], "groupInstanceId": None, "reason": None}]
+    left = client.call("LeaveGroup", 5, groupId="g", members=leaving)
+    assert [each["errorCode"] for each in left["members"]] == [0]
     beat(client, "a", -1)
     assert describe(client)["groupState"] == "Empty"
     joined = client.call("JoinGroup", 3, **given, **_CONSUMER, protocols=protocols)
@@ -292,7 +300,11 @@ def test_a_topic_that_grows_or_appears_reaches_members(client: WireClient, topic
 
 def test_a_silent_member_is_removed(root: Path, topic_id: str) -> None:
     path = root / ".streamlog" / "server.properties"
-    path.write_text("group.consumer.session.timeout.ms=300\n")
+    path.write_text(
+        "group.consumer.min.session.timeout.ms=300\ngroup.consumer.session.timeout.ms=300\n"
+        "group.consumer.min.heartbeat.interval.ms=200\n"
+        "group.consumer.heartbeat.interval.ms=200\n"
+    )
     with serve(root) as gateway, WireClient(gateway.bootstrap_servers) as client:
         join(client, "a")
         end = time.monotonic() + 30

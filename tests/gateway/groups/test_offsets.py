@@ -10,8 +10,8 @@ from streamlog.gateway.broker import Broker
 from streamlog.gateway.coordinator_log import TxnProducer
 from streamlog.gateway.error_codes import ErrorCode
 from streamlog.gateway.groups.coordinator import GroupCoordinator
-from streamlog.gateway.groups.group import CommittingMember
-from streamlog.gateway.groups.members import JoinRequest, LeavingMember, MemberProtocol, SyncRequest
+from streamlog.gateway.groups.group import CommittingMember, MemberProtocol
+from streamlog.gateway.groups.members import JoinRequest, LeavingMember, SyncRequest
 from streamlog.gateway.groups.offsets import CommittedOffset, GroupOffsets
 from streamlog.gateway.settings import GatewaySettings
 from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
