@@ -15,7 +15,9 @@ from typing import Any, Final, NamedTuple
 from streamlog.errors import StreamLogError
 from streamlog.gateway.broker import Broker
 from streamlog.gateway.error_codes import ErrorCode, code_of
+from streamlog.gateway.features import FEATURES
 from streamlog.gateway.handlers import (
+    administration,
     cluster,
     configs,
     consumer_groups,
@@ -39,6 +41,7 @@ _logger: Final = logging.getLogger(__name__)
 Handler = Callable[[Broker, Request], Awaitable[dict[str, Any] | None]]
 
 _TABLES: Final[tuple[Mapping[str, Handler], ...]] = (
+    administration.HANDLERS,
     cluster.HANDLERS,
     configs.HANDLERS,
     consumer_groups.HANDLERS,
@@ -54,16 +57,14 @@ _TABLES: Final[tuple[Mapping[str, Handler], ...]] = (
 )
 
 API_VERSIONS: Final = "ApiVersions"
-# With them clients use the consumer protocol (KIP-848), and transactions of version 2 (KIP-890).
-# Until version 4 a client cannot read a supported feature whose levels begin at 0 (KAFKA-17011).
-_FEATURES: Final = {"group.version": 1, "transaction.version": 2}
 _FINALIZED: Final = [
     {"name": name, "minVersionLevel": level, "maxVersionLevel": level}
-    for name, level in _FEATURES.items()
+    for name, level in FEATURES.items()
 ]
 _SUPPORTED: Final = [
-    {"name": name, "minVersion": 0, "maxVersion": level} for name, level in _FEATURES.items()
+    {"name": name, "minVersion": 0, "maxVersion": level} for name, level in FEATURES.items()
 ]
+# Before, a client cannot read a supported feature whose levels begin at 0 (KAFKA-17011).
 _LEVELS_FROM_0: Final = 4
 
 

@@ -18,10 +18,17 @@ from streamlog.errors import InvalidOptionError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import read_file
 
-__all__ = ["MECHANISMS", "Authentication", "CredentialsError", "Users", "tls_context"]
+__all__ = [
+    "MECHANISMS",
+    "SCRAM_ITERATIONS",
+    "Authentication",
+    "CredentialsError",
+    "Users",
+    "tls_context",
+]
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-_ITERATIONS: Final = 4096  # as Kafka's ScramMechanism asks for at least
+SCRAM_ITERATIONS: Final = 4096  # as Kafka's ScramMechanism asks for at least
 _MAX_SIZE: Final = 1 << 20
 
 
@@ -96,6 +103,11 @@ class Users:
             raise InvalidOptionError("no users", path=path, expected="a line USER:PASSWORD")
         return cls(passwords)
 
+    @property
+    def names(self) -> list[str]:
+        """The users."""
+        return list(self._passwords)
+
     def begin(self, mechanism: str) -> Authentication:
         """Begin an exchange by one of `MECHANISMS`."""
         if mechanism == "PLAIN":
@@ -117,7 +129,7 @@ class Users:
             if user not in self._passwords:
                 raise CredentialsError("invalid credentials")
             made = ScramMechanism(mechanism).make_auth_info(
-                self._passwords[user], iteration_count=_ITERATIONS
+                self._passwords[user], iteration_count=SCRAM_ITERATIONS
             )
             credential = self._credentials[mechanism, user] = made
         return credential

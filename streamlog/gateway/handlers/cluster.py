@@ -17,6 +17,8 @@ from streamlog.topic import check_topic_name
 
 __all__ = ["HANDLERS", "described"]
 
+_BROKERS, _CONTROLLERS = 1, 2  # DescribeClusterRequest.EndpointType
+
 
 async def metadata(broker: Broker, request: Request) -> dict[str, Any]:
     """Answer the broker and the topics that are asked for; create those that may be."""
@@ -120,16 +122,36 @@ def _cluster_operations(request: Request) -> int:
 
 async def describe_cluster(broker: Broker, request: Request) -> dict[str, Any]:
     """Answer the cluster's id and its one broker; it is its controller, too."""
+    kind = request.values["endpointType"]
+    if kind != _BROKERS:
+        return _no_such_endpoints(broker, request, kind)
     node = _node(broker)
     return {
         "throttleTimeMs": 0,
         "errorCode": 0,
         "errorMessage": None,
-        "endpointType": request.values["endpointType"],
+        "endpointType": _BROKERS,
         "clusterId": broker.cluster_id or "",
         "controllerId": broker.node_id,
         "brokers": [{"brokerId": node.pop("nodeId"), **node, "isFenced": False}],
         "clusterAuthorizedOperations": _cluster_operations(request),
+    }
+
+
+def _no_such_endpoints(broker: Broker, request: Request, kind: int) -> dict[str, Any]:
+    """Answer a client that takes this for a controller."""
+    code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {kind}"
+    if kind == _CONTROLLERS:
+        code, message = ErrorCode.MISMATCHED_ENDPOINT_TYPE, "This is the endpoint of a broker."
+    return {
+        "throttleTimeMs": 0,
+        "errorCode": int(code),
+        "errorMessage": message,
+        "endpointType": _BROKERS,
+        "clusterId": "",
+        "controllerId": -1,
+        "brokers": [],
+        "clusterAuthorizedOperations": operations(0, is_asked=False),
     }
 
 
@@ -200,11 +222,12 @@ async def elect_leaders(broker: Broker, request: Request) -> dict[str, Any]:
 
 async def describe_quorum(broker: Broker, request: Request) -> dict[str, Any]:
     """Answer the metadata quorum of a broker that is its own controller; it has no log here."""
+    now_ms = broker.clock.now_ms()
     voter = {
         "replicaId": broker.node_id,
         "logEndOffset": 0,
-        "lastFetchTimestamp": -1,
-        "lastCaughtUpTimestamp": -1,
+        "lastFetchTimestamp": now_ms,
+        "lastCaughtUpTimestamp": now_ms,
     }
     topics = []
     for topic in request.values["topics"]:

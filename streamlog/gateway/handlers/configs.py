@@ -72,6 +72,13 @@ _SOURCES: Final = {
 }
 _KINDS: Final = {BOOLEAN.name: 1, INT.name: 3, LONG.name: 5, DOUBLE.name: 6, LIST.name: 7}
 _STRING: Final = 2
+# The settings that a group takes from the broker, by the name of the broker's.
+_GROUP_SETTINGS: Final = {
+    "consumer.heartbeat.interval.ms": "group_consumer_heartbeat_interval_ms",
+    "consumer.session.timeout.ms": "group_consumer_session_timeout_ms",
+}
+# The settings of a subscription to clients' metrics, with Kafka's defaults (ClientMetricsConfigs).
+_CLIENT_METRICS: Final = (("interval.ms", "300000", 3), ("match", "", 7), ("metrics", "", 7))
 
 
 # ---- describe -----------------------------------------------------------------------------------
@@ -112,8 +119,17 @@ def _entries(broker: Broker, kind: int, name: str) -> list[dict[str, Any]]:
         if name not in ("", str(broker.node_id)):
             raise InvalidRequestError("no such broker", got=name, expected=broker.node_id)
         return _broker_entries(broker) if name else []
-    if kind in (_ResourceType.CLIENT_METRICS, _ResourceType.GROUP, _ResourceType.BROKER_LOGGER):
+    if kind == _ResourceType.BROKER_LOGGER:
+        if name != str(broker.node_id):
+            raise InvalidRequestError("no such broker", got=name, expected=broker.node_id)
         return []
+    if kind == _ResourceType.CLIENT_METRICS:
+        return [_unchanged(*each) for each in _CLIENT_METRICS]
+    if kind == _ResourceType.GROUP:
+        config = broker.config.serve
+        return [
+            _unchanged(key, str(getattr(config, name)), 3) for key, name in _GROUP_SETTINGS.items()
+        ]
     raise InvalidRequestError("unknown kind of resource", got=kind)
 
 
@@ -176,6 +192,21 @@ def _fixed(key: str, value: str) -> dict[str, Any]:
         "isSensitive": False,
         "synonyms": [{"name": key, "value": value, "source": source}],
         "configType": _STRING,
+        "documentation": None,
+    }
+
+
+def _unchanged(key: str, value: str, kind: int) -> dict[str, Any]:
+    """Return a setting that clients may not change, so that it has its default."""
+    return {
+        "name": key,
+        "value": value,
+        "readOnly": False,
+        "isDefault": True,
+        "configSource": int(_Source.DEFAULT),
+        "isSensitive": False,
+        "synonyms": [],
+        "configType": kind,
         "documentation": None,
     }
 

@@ -107,12 +107,12 @@ async def consumer_group_describe(broker: Broker, request: Request) -> dict[str,
         elif isinstance(group, ConsumerGroup):
             groups.append({**group.described(), "authorizedOperations": allowed})
         else:
-            what = "not found" if group is None else "not a consumer group"
+            what = "not found" if group is None else "is not a consumer group"
             groups.append(
                 {
                     "groupId": group_id,
                     "errorCode": int(ErrorCode.GROUP_ID_NOT_FOUND),
-                    "errorMessage": f"Group {group_id} is {what}.",
+                    "errorMessage": f"Group {group_id} {what}.",
                 }
             )
     return {"groups": groups}

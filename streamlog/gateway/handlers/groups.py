@@ -152,9 +152,9 @@ async def describe_groups(broker: Broker, request: Request) -> dict[str, Any]:
             if request.version < _MISSING_IS_AN_ERROR:
                 missing["authorizedOperations"] = allowed
             else:
-                what = "not found" if group is None else "not a classic group"
+                what = "not found" if group is None else "is not a classic group"
                 missing["errorCode"] = int(ErrorCode.GROUP_ID_NOT_FOUND)
-                missing["errorMessage"] = f"Group {group_id} is {what}."
+                missing["errorMessage"] = f"Group {group_id} {what}."
             groups.append(missing)
     return {"groups": groups}
 

@@ -21,6 +21,7 @@ from streamlog.gateway.broker import Broker
 from streamlog.gateway.catalog import CatalogEntry
 from streamlog.gateway.error_codes import ErrorCode, code_of
 from streamlog.gateway.groups.coordinator import GroupCoordinator
+from streamlog.gateway.handlers.administration import check_replicas
 from streamlog.gateway.handlers.cluster import described
 from streamlog.gateway.handlers.configs import topic_entries
 from streamlog.gateway.operations import TOPIC_OPERATIONS, operations
@@ -115,16 +116,9 @@ def _partition_count(broker: Broker, wanted: dict[str, Any]) -> int:
                 "partitions must be numbered from 0 without gaps", got=numbers
             )
         for each in assignments:
-            _check_replicas(broker, each["brokerIds"])
+            check_replicas(broker, each["brokerIds"])
         return len(numbers)
     return broker.config.num_partitions if count == _DEFAULT else count
-
-
-def _check_replicas(broker: Broker, nodes: list[int]) -> None:
-    if nodes != [broker.node_id]:
-        raise InvalidReplicaAssignmentError(
-            "this server is the only broker", got=nodes, expected=[broker.node_id]
-        )
 
 
 def _refused_topic(name: str, code: ErrorCode, message: str) -> dict[str, Any]:
@@ -178,7 +172,7 @@ def _add_partitions(broker: Broker, wanted: dict[str, Any], *, only_check: bool)
                 expected=count - present,
             )
         for each in wanted["assignments"]:
-            _check_replicas(broker, each["brokerIds"])
+            check_replicas(broker, each["brokerIds"])
     registry.check_partition_count(name, count)
     if not only_check:
         broker.manager.alter_topic(name, partitions=count)

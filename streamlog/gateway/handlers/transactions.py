@@ -5,9 +5,10 @@ Source: KafkaApis.handleAddPartitionsToTxnRequest and those after it.
 
 from typing import Any, Final
 
+from streamlog.errors import StreamLogError
 from streamlog.gateway.broker import Broker
 from streamlog.gateway.coordinator_log import TxnProducer
-from streamlog.gateway.error_codes import ErrorCode
+from streamlog.gateway.error_codes import ErrorCode, code_of
 from streamlog.gateway.groups.coordinator import GroupCoordinator
 from streamlog.gateway.groups.group import CommittingMember
 from streamlog.gateway.handlers.offsets import acceptable_offsets, commit_results
@@ -15,6 +16,9 @@ from streamlog.gateway.patterns import InvalidPatternError, matching
 from streamlog.gateway.request import Request
 from streamlog.gateway.transactions.coordinator import TransactionCoordinator
 from streamlog.gateway.transactions.state import EPOCH_BUMPS, TransactionMetadata, TransactionState
+from streamlog.protocol.internal_topics import Decoder
+from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
+from streamlog.records.validate import AppendOrigin
 from streamlog.topic import TopicPartition
 
 __all__ = ["HANDLERS"]
@@ -255,6 +259,46 @@ def _described(known: TransactionMetadata) -> dict[str, Any]:
     }
 
 
+# ---- markers ------------------------------------------------------------------------------------
+async def write_txn_markers(broker: Broker, request: Request) -> dict[str, Any]:
+    """End transactions in partitions: for tools, where their coordinator does not know of them."""
+    groups = broker.coordinator(GroupCoordinator)
+    markers = []
+    for each in request.values["markers"]:
+        topics = await broker.run(_write_marker, broker, each)
+        ended = [topic for topic in topics if topic["name"] == Decoder.OFFSETS.value]
+        if any(not part["errorCode"] for topic in ended for part in topic["partitions"]):
+            is_commit = each["transactionResult"]
+            await groups.on_transaction_end(each["producerId"], is_commit=is_commit)
+        markers.append({"producerId": each["producerId"], "topics": topics})
+    return {"markers": markers}
+
+
+def _write_marker(broker: Broker, wanted: dict[str, Any]) -> list[dict[str, Any]]:
+    """Append a marker to partitions, in a thread; return the results by topic."""
+    kind = ControlRecordType.COMMIT if wanted["transactionResult"] else ControlRecordType.ABORT
+    marker = build_marker(
+        EndTransactionMarker(kind, wanted["coordinatorEpoch"]),
+        producer_id=wanted["producerId"],
+        producer_epoch=wanted["producerEpoch"],
+        timestamp=broker.clock.now_ms(),
+    )
+    topics = []
+    for topic in wanted["topics"]:
+        partitions = []
+        for number in topic["partitionIndexes"]:
+            code = ErrorCode.NONE
+            try:
+                broker.check_writable()
+                served = broker.partitions.get(topic["name"], number)
+                served.append(marker, origin=AppendOrigin.COORDINATOR)
+            except StreamLogError as error:
+                code = code_of(error)
+            partitions.append({"partitionIndex": number, "errorCode": int(code)})
+        topics.append({"name": topic["name"], "partitions": partitions})
+    return topics
+
+
 HANDLERS: Final = {
     "AddPartitionsToTxn": add_partitions_to_txn,
     "AddOffsetsToTxn": add_offsets_to_txn,
@@ -262,4 +306,5 @@ HANDLERS: Final = {
     "EndTxn": end_txn,
     "ListTransactions": list_transactions,
     "DescribeTransactions": describe_transactions,
+    "WriteTxnMarkers": write_txn_markers,
 }

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from streamlog.gateway.error_codes import ErrorCode
 from streamlog.protocol.apis import ZERO_UUID, apis
+from tests.programs.wire.admin_scenarios import ADMIN_SCENARIOS
 from tests.programs.wire.side import NEW_TOPIC, Side, Step, batch, create_topic, stable_versions
 
 __all__ = ["SCENARIOS"]
@@ -462,4 +463,5 @@ SCENARIOS: Final[tuple[Callable[[Side], Iterator[Step]], ...]] = (
     fetch,
     fetch_sessions,
     offsets,
+    *ADMIN_SCENARIOS,
 )

@@ -27,6 +27,9 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _IDS: Final = frozenset({"topicId", "producerId", "memberId", "leader", "sessionId"})
 _NODES: Final = frozenset({"nodeId", "leaderId", "controllerId", "brokerId", "replicaId"})
 _NO_IDS: Final[Mapping[Any, str]] = {}
+# Lists in no particular order but that of the request; and what their elements are known by.
+_UNORDERED: Final = frozenset({"configResources", "configs", "partitions", "topics"})
+_PLACES: Final = ("resourceType", "resourceName", "name", "topicName", "partitionIndex")
 _NODE_LISTS: Final = frozenset({"replicaNodes", "isrNodes"})
 
 
@@ -101,13 +104,15 @@ def masked(answer: Any, name: str = "", known: Mapping[Any, str] = _NO_IDS) -> A
     if isinstance(answer, dict):
         return {key: masked(value, key, known) for key, value in answer.items()}
     if isinstance(answer, list):
-        is_named = bool(answer) and isinstance(answer[0], dict)
-        if (
-            name in ("partitions", "topics") and is_named
-        ):  # in no particular order, but that of the request
-            answer = sorted(answer, key=lambda each: each.get("partitionIndex", 0))
+        if name in _UNORDERED and answer and isinstance(answer[0], dict):
+            answer = sorted(answer, key=_place)
         return [masked(each, name, known) for each in answer]
     return answer
+
+
+def _place(element: dict[str, Any]) -> tuple[Any, ...]:
+    found = (element.get(name) for name in _PLACES)
+    return tuple(each for each in found if each is not None)
 
 
 def create_topic(side: Side, name: str, partitions: int = 2, **configs: str) -> None:
