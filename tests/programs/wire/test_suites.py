@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs.wire import pytest_suite, sources, suites
+from tests.programs.wire import kafka_tools, pytest_suite, sources, suites
 from tests.programs.wire.franz_go import outcomes
 from tests.programs.wire.report_card import page
 from tests.programs.wire.sources import Commit, Sdist
@@ -176,3 +176,18 @@ def test_a_commit_comes_from_a_mirror(tmp_path: Path, monkeypatch: pytest.Monkey
         commit.fetch()
     monkeypatch.setenv("SUITE_REPOSITORY", str(tmp_path / "mirror"))
     assert (commit.fetch() / "test_it.py").read_text("utf-8") == "first"
+
+
+def test_outcomes_of_junit() -> None:
+    def line(result: str, note: str = "") -> str:
+        fields = {"test": "T.a", "index": "[2]", "result": result, "brokers": "1", "note": note}
+        return json.dumps(fields)
+
+    trace = (
+        "org.opentest4j.AssertionFailedError: expected: <1>\n but was: <2>\n\tat org.A.b(A.java)"
+    )
+    assert [kafka_tools.outcome(each) for each in (line("passed"), line("failed", trace))] == [
+        Outcome("T.a[2]", "passed"),
+        Outcome("T.a[2]", "failed", "AssertionFailedError: expected: <1> but was: <2>"),
+    ]
+    assert kafka_tools.outcome(line("skipped", "needs 2 disks")).note == "needs 2 disks"
