@@ -150,15 +150,18 @@ def markers(side: Side) -> Iterator[Step]:
             {"name": "markers", "partitionIndexes": [0, 7]},
             {"name": "missing", "partitionIndexes": [0]},
         ]
-        marker = {
-            "producerId": 7,
-            "producerEpoch": 0,
-            "transactionResult": False,
-            "topics": topics,
-            "coordinatorEpoch": 0,
-            "transactionVersion": 0,
-        }
-        yield side.step("", "WriteTxnMarkers", version, markers=[marker])
+        cases = {"abort": (1, False, 1), "commit": (1, True, 1)}
+        cases |= {"of an older producer": (0, True, 1), "of an older coordinator": (1, True, 0)}
+        for what, (epoch, is_commit, coordinator) in cases.items():
+            marker = {
+                "producerId": 7,
+                "producerEpoch": epoch,
+                "transactionResult": is_commit,
+                "topics": topics,
+                "coordinatorEpoch": coordinator,
+                "transactionVersion": 0,
+            }
+            yield side.step(what, "WriteTxnMarkers", version, markers=[marker])
 
 
 ADMIN_SCENARIOS: Final[tuple[Callable[[Side], Iterator[Step]], ...]] = (
