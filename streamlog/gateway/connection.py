@@ -11,6 +11,7 @@ import contextlib
 import logging
 import socket
 import ssl
+from collections.abc import Callable
 from typing import IO, Final, cast
 
 from streamlog.errors import CorruptRecordError
@@ -18,7 +19,7 @@ from streamlog.gateway.broker import Broker
 from streamlog.gateway.dispatch import Answer, serve_request
 from streamlog.gateway.request import FileRegion, Peer
 
-__all__ = ["Connection", "MemoryBudget"]
+__all__ = ["ClientReader", "Connection", "MemoryBudget"]
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -54,13 +55,35 @@ class MemoryBudget:
             self._changed.notify_all()
 
 
+class ClientReader(asyncio.StreamReader):
+    """What a client sends; tells when it has closed its end, also while nobody reads."""
+
+    has_ended: bool = False
+    on_end: Callable[[], None] | None = None
+
+    def feed_eof(self) -> None:
+        """Take the end of the stream."""
+        super().feed_eof()
+        self._tell()
+
+    def set_exception(self, exc: Exception) -> None:
+        """Take the loss of the connection."""
+        super().set_exception(exc)
+        self._tell()
+
+    def _tell(self) -> None:
+        self.has_ended = True
+        if self.on_end is not None:
+            self.on_end()
+
+
 class Connection:
     """A connected client; `serve` runs until it leaves."""
 
     def __init__(
         self,
         broker: Broker,
-        reader: asyncio.StreamReader,
+        reader: ClientReader,
         writer: asyncio.StreamWriter,
         budget: MemoryBudget,
     ) -> None:
@@ -69,6 +92,9 @@ class Connection:
         listener = writer.get_extra_info("sockname") or ("unknown", 0)
         principal = "ANONYMOUS" if broker.users is None else None
         self.peer = Peer(f"/{host}", (listener[0], listener[1]), principal)
+        reader.on_end = self.peer.end
+        if reader.has_ended:
+            self.peer.end()
         self._is_encrypted = writer.get_extra_info("ssl_object") is not None
         self._socket: socket.socket = writer.get_extra_info("socket")
         self.is_busy = self._is_corked = False

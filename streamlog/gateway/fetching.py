@@ -18,7 +18,7 @@ from streamlog.gateway.catalog import CatalogEntry
 from streamlog.gateway.error_codes import ErrorCode, code_of
 from streamlog.gateway.fetch_sessions import FetchTarget
 from streamlog.gateway.partitions import ServedPartition
-from streamlog.gateway.request import FileRegion
+from streamlog.gateway.request import FileRegion, Peer
 from streamlog.partition.epochs import UNDEFINED_EPOCH_OFFSET
 from streamlog.partition.reader import LogReader, OpenSlice
 from streamlog.records.record import IsolationLevel
@@ -46,10 +46,13 @@ class ConsumerFetch:
         broker: The broker.
         values: The request.
         targets: Its partitions.
+        peer: The client.
     """
 
-    def __init__(self, broker: Broker, values: dict[str, Any], targets: list[FetchTarget]) -> None:
-        self._broker, self._targets = broker, targets
+    def __init__(
+        self, broker: Broker, values: dict[str, Any], targets: list[FetchTarget], peer: Peer
+    ) -> None:
+        self._broker, self._targets, self._peer = broker, targets, peer
         committed = values["isolationLevel"] == _COMMITTED
         self._isolation = (
             IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
@@ -68,11 +71,11 @@ class ConsumerFetch:
         if self._is_enough() or self._max_wait_ms <= 0:
             return answers
         names = [TopicPartition(each.name or "", each.key.partition) for each in self._targets]
-        with self._broker.parked.of(names) as event:
+        with self._broker.parked.of(names) as event, self._peer.ending(event):
             timer = loop.call_at(deadline, event.set)
             try:
                 self._broker.watch.start()
-                while not self._broker.is_stopping:
+                while not self._broker.is_stopping and not self._peer.has_ended:
                     answers = await self._read_all()
                     if self._is_enough() or loop.time() >= deadline:
                         break

@@ -1,5 +1,8 @@
 """A request in progress, and the bytes of a response that come from a file."""
 
+import asyncio
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -54,6 +57,7 @@ class Peer:
         principal: Its user; None before it is authenticated.
         software: Its name and version, from ApiVersions.
         is_leaving: Whether the connection is to be closed after the current response.
+        has_ended: Whether the client closed its end of the connection.
         state: What handlers keep for the connection, such as an authentication in progress.
     """
 
@@ -62,7 +66,26 @@ class Peer:
     principal: str | None
     software: str = ""
     is_leaving: bool = False
+    has_ended: bool = False
     state: dict[str, Any] = field(default_factory=dict)
+    _waiting: set[asyncio.Event] = field(default_factory=set)
+
+    def end(self) -> None:
+        """Note that the client closed its end: what it waits for is answered now."""
+        self.has_ended = True
+        for event in self._waiting:
+            event.set()
+
+    @contextlib.contextmanager
+    def ending(self, event: asyncio.Event) -> Iterator[None]:
+        """Set an event when the client closes its end, or has closed it already."""
+        self._waiting.add(event)
+        if self.has_ended:
+            event.set()
+        try:
+            yield
+        finally:
+            self._waiting.discard(event)
 
 
 class Request(NamedTuple):

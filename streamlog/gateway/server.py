@@ -16,7 +16,7 @@ from streamlog.errors import InvalidOptionError, LockTimeoutError, StreamLogErro
 from streamlog.fs.api import FileLock
 from streamlog.fs.files import read_lock_holder, write_lock_holder
 from streamlog.gateway.broker import Broker, advertised
-from streamlog.gateway.connection import Connection, MemoryBudget
+from streamlog.gateway.connection import ClientReader, Connection, MemoryBudget
 from streamlog.gateway.security import tls_context
 from streamlog.gateway.settings import Address, GatewaySettings
 from streamlog.gateway.transactions.coordinator import TransactionCoordinator
@@ -115,16 +115,17 @@ class Gateway:
             raise
 
     async def _listen(self, broker: Broker, budget: MemoryBudget) -> asyncio.Server:
-        settings = self._settings
+        settings, loop = self._settings, asyncio.get_running_loop()
         tls = tls_context(settings.tls_cert, settings.tls_key)
-        try:
-            return await asyncio.start_server(
-                lambda reader, writer: self._connected(broker, budget, reader, writer),
-                *settings.listen,
-                limit=_READ_AHEAD,
-                ssl=tls,
-                backlog=_BACKLOG,
+
+        def connecting() -> asyncio.StreamReaderProtocol:
+            reader = ClientReader(limit=_READ_AHEAD, loop=loop)
+            return asyncio.StreamReaderProtocol(
+                reader, lambda _, writer: self._connected(broker, budget, reader, writer), loop=loop
             )
+
+        try:
+            return await loop.create_server(connecting, *settings.listen, ssl=tls, backlog=_BACKLOG)
         except OSError as error:
             raise InvalidOptionError(
                 f"cannot listen on {settings.listen}", got=error.strerror
@@ -134,7 +135,7 @@ class Gateway:
         self,
         broker: Broker,
         budget: MemoryBudget,
-        reader: asyncio.StreamReader,
+        reader: ClientReader,
         writer: asyncio.StreamWriter,
     ) -> None:
         connection = Connection(broker, reader, writer, budget)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from streamlog import LogManager, Record
@@ -300,6 +301,35 @@ def test_a_deletion_answers_a_parked_fetch(root: Path, served: tuple[WireClient,
         manager.delete_topic("orders")
     (found,) = client.receive("Fetch", 13, correlation_id)["responses"]
     assert found["partitions"][0]["errorCode"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_client_that_ends_is_not_waited_for(served: tuple[WireClient, Any]) -> None:
+    client, topic = served
+    begun = time.monotonic()
+    sent = client.send("Fetch", 12, **request(12, topic, {0: 3}, maxWaitMs=20_000))
+    time.sleep(0.3)
+    client.end()
+    (found,) = client.receive("Fetch", 12, sent)["responses"]
+    assert found["partitions"][0]["errorCode"] == 0
+    assert time.monotonic() - begun < 10
+
+
+def test_the_fetch_of_a_client_that_is_gone_ends(topic: tuple[str, str], gateway: Gateway) -> None:
+    gone = WireClient(gateway.bootstrap_servers)
+    gone.send("Fetch", 12, **request(12, topic, {0: 3}, maxWaitMs=60_000))
+    port = gone.port
+    time.sleep(0.3)
+    gone.close()
+
+    def is_held() -> bool:
+        """Whether the gateway keeps its end; it runs in this process."""
+        found = psutil.Process().net_connections("tcp")
+        return any(each.raddr and each.raddr.port == port for each in found)
+
+    deadline = time.monotonic() + 20
+    while is_held():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 # ---- files that change while they are sent --------------------------------------------------

@@ -60,6 +60,16 @@ class WireClient:
             data += piece
         return data
 
+    @property
+    def port(self) -> int:
+        """The port of this end of the connection."""
+        name: tuple[str, int] = self._socket.getsockname()
+        return name[1]
+
+    def end(self) -> None:
+        """Close this end: nothing more is sent, but answers can be received."""
+        self._socket.shutdown(socket.SHUT_WR)
+
     def close(self) -> None:
         """Disconnect."""
         self._socket.close()

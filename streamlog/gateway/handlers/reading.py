@@ -54,7 +54,7 @@ async def fetch(broker: Broker, request: Request) -> dict[str, Any]:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # another broker is no replica of this log
         answers = [(each, failure(each.key.partition, code)) for each in context.targets]
     else:
-        answers = await ConsumerFetch(broker, values, context.targets).run()
+        answers = await ConsumerFetch(broker, values, context.targets, request.peer).run()
     code, session_id, answers = context.settle(answers)
     response: dict[str, Any] = {"errorCode": int(code), "sessionId": session_id}
     response["responses"] = _by_topic(answers, request.regions)
