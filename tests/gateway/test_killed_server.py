@@ -1,12 +1,7 @@
 """kill -9 of the server while clients produce: nothing acknowledged is lost or comes twice."""
 
-import random
-import socket
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,45 +9,10 @@ from confluent_kafka import KafkaException, Message, Producer
 
 from streamlog import LogManager
 from streamlog.records.record import IsolationLevel
-from tests.gateway.wire_client import WireClient
+from tests.gateway.killed_server import KilledServer, kill_now_and_then
 
-KILLS = 3
 # What the clients print about a server that is away is not worth reading.
 QUIET = {"log_level": 0, "reconnect.backoff.max.ms": 100, "retry.backoff.max.ms": 200}
-
-
-class KilledServer:
-    """A server in a process of its own that can be killed and started again."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = int(probe.getsockname()[1])
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "streamlog", "--path", str(self.root), "serve"]
-        self._process = subprocess.Popen(
-            [*command, "--quiet", "--listen", self.address], stderr=subprocess.DEVNULL
-        )
-        until = time.monotonic() + 30
-        while True:
-            try:
-                with WireClient(self.address) as client:
-                    client.call("ApiVersions", 3)
-                    return
-            except OSError:
-                assert time.monotonic() < until
-                time.sleep(0.05)
-
-    def kill(self) -> None:
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
 
 
 @pytest.fixture
@@ -63,21 +23,6 @@ def server(tmp_path: Path) -> Iterator[KilledServer]:
     made.start()
     yield made
     made.kill()
-
-
-def _kill_now_and_then(
-    server: KilledServer, seed: int, is_over: threading.Event, progress: Callable[[], int]
-) -> None:
-    """Kill the server at random moments, each after the clients got somewhere."""
-    choose = random.Random(seed)
-    for _ in range(KILLS):
-        start, until = progress(), time.monotonic() + 60
-        while progress() < start + 4 and time.monotonic() < until:
-            time.sleep(0.005)
-        time.sleep(choose.uniform(0, 0.05))
-        server.kill()
-        server.start()
-    is_over.set()
 
 
 def _values(root: Path, isolation: IsolationLevel) -> list[int]:
@@ -101,7 +46,7 @@ def test_an_idempotent_producer_loses_and_repeats_nothing(server: KilledServer) 
 
     is_over = threading.Event()
     killer = threading.Thread(
-        target=_kill_now_and_then, args=(server, 7, is_over, lambda: len(delivered) // 100)
+        target=kill_now_and_then, args=(server, 7, is_over, lambda: len(delivered) // 100)
     )
     killer.start()
     count = 0
@@ -132,7 +77,7 @@ def test_transactions_happen_once_or_not_at_all(server: KilledServer) -> None:
     is_over = threading.Event()
     committed, aborted, unknown, number = set[int](), set[int](), set[int](), 0
     killer = threading.Thread(
-        target=_kill_now_and_then, args=(server, 11, is_over, lambda: len(committed))
+        target=kill_now_and_then, args=(server, 11, is_over, lambda: len(committed))
     )
     killer.start()
     producer = transactional()
