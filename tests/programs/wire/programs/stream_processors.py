@@ -2,8 +2,6 @@
 
 import random
 import shutil
-import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +13,9 @@ from streamlog import LogManager
 from streamlog.gateway import serve
 from streamlog.records.record import IsolationLevel
 from tests.programs.wire.programs.jars import command
+from tests.programs.wire.programs.running import Running
 
-__all__ = ["PROGRAMS", "counted", "produce_lines", "wait_until"]
+__all__ = ["PROGRAMS", "counted", "produce_lines"]
 
 _SOURCE: Final = Path(__file__).with_name("WordCount.java")
 _LINES: Final = 4000
@@ -32,23 +31,21 @@ def word_count(scratch: Path) -> str:
         manager.create_topic("counts", 2)
     with serve(root) as gateway:
         expected = Counter[str]()
-        process = _started(gateway.bootstrap_servers, state, scratch)
-        try:
-            for part in range(3):
-                before = expected.total()
-                expected += produce_lines(gateway.bootstrap_servers, _LINES, seed=part)
-                middle = before + (expected.total() - before) // 4
-                wait_until(lambda least=middle: _progress(root) > least, process, scratch)
-                if part < 2:
+        started = [*command("kafka-streams"), str(_SOURCE)]
+        started += [gateway.bootstrap_servers, "wc", str(state)]
+        for kills in range(3):
+            before = expected.total()
+            expected += produce_lines(gateway.bootstrap_servers, _LINES, seed=kills)
+            total = expected.total()
+            middle = before + (total - before) // 4
+            with Running(started, scratch / "log") as process:
+                process.wait_until(lambda least=middle: _progress(root) > least)
+                if kills < 2:
                     process.kill()
-                    process.wait()
-                    if part == 1:
-                        shutil.rmtree(state)
-                    process = _started(gateway.bootstrap_servers, state, scratch)
-            wait_until(lambda: _progress(root) >= expected.total(), process, scratch)
-        finally:
-            process.terminate()
-            process.wait(_PATIENCE_S)
+                else:
+                    process.wait_until(lambda total=total: _progress(root) >= total)
+            if kills == 1:
+                shutil.rmtree(state)
     for word, counts in counted(root).items():
         assert counts == list(range(1, expected[word] + 1)), (word, expected[word], counts[-5:])
     with LogManager.open(root) as manager:
@@ -56,16 +53,6 @@ def word_count(scratch: Path) -> str:
     internal = {"wc-words-changelog", "wc-words-repartition"}
     assert internal <= topics, topics
     return f"{expected.total():,} words counted once each, killed twice"
-
-
-def _started(bootstrap: str, state: Path, scratch: Path) -> "subprocess.Popen[bytes]":
-    log = (scratch / "log").open("ab")
-    with log:
-        return subprocess.Popen(
-            [*command("kafka-streams"), str(_SOURCE), bootstrap, "wc", str(state)],
-            stdout=log,
-            stderr=log,
-        )
 
 
 def produce_lines(bootstrap: str, count: int, *, seed: int) -> Counter[str]:
@@ -96,22 +83,6 @@ def counted(root: Path) -> dict[str, list[int]]:
 
 def _progress(root: Path) -> int:
     return sum(counts[-1] for counts in counted(root).values())
-
-
-def wait_until(
-    is_done: Callable[[], bool], process: "subprocess.Popen[bytes]", scratch: Path
-) -> None:
-    """Wait for something that a running program does.
-
-    Raises:
-        RuntimeError: The program ended, or it takes too long.
-    """
-    until = time.monotonic() + _PATIENCE_S
-    while not is_done():
-        if process.poll() is not None or time.monotonic() > until:
-            said = (scratch / "log").read_text("utf-8", "replace")
-            raise RuntimeError(f"the program ended or is stuck: {said[-3000:]}")
-        time.sleep(0.2)
 
 
 PROGRAMS: Final[dict[str, Callable[[Path], str]]] = {"streams-word-count": word_count}

@@ -4,11 +4,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.programs.wire.programs import command_line, stream_processors
+from tests.programs.wire.programs import (
+    command_line,
+    connect,
+    killed_server,
+    stream_processors,
+)
 
 __all__ = ["PROGRAMS"]
 
 PROGRAMS: Final[dict[str, Callable[[Path], str]]] = {
     **command_line.PROGRAMS,
     **stream_processors.PROGRAMS,
+    **connect.PROGRAMS,
+    **killed_server.PROGRAMS,
 }
