@@ -145,6 +145,7 @@ class Broker:
         """Let parked requests answer now."""
         self.is_stopping = True
         self.parked.wake_all()
+        self.watch.begin_to_stop()
         for coordinator in self._coordinators.values():
             coordinator.begin_to_stop()
 

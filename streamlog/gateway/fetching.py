@@ -65,23 +65,27 @@ class ConsumerFetch:
 
     async def run(self) -> list[tuple[FetchTarget, dict[str, Any]]]:
         """Return the fields of the response for each partition, in order."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._max_wait_ms / 1000
+        loop, parked = asyncio.get_running_loop(), self._broker.parked
+        deadline, seen = loop.time() + self._max_wait_ms / 1000, parked.changes
         answers = await self._read_all()
         if self._is_enough() or self._max_wait_ms <= 0:
             return answers
         names = [TopicPartition(each.name or "", each.key.partition) for each in self._targets]
-        with self._broker.parked.of(names) as event, self._peer.ending(event):
+        with parked.of(names) as event, self._peer.ending(event):
             timer = loop.call_at(deadline, event.set)
             try:
                 self._broker.watch.start()
                 while not self._broker.is_stopping and not self._peer.has_ended:
-                    answers = await self._read_all()
+                    if seen == parked.changes:
+                        if self._size:
+                            answers.clear()  # and their files
+                        await event.wait()
+                        event.clear()
+                    if seen != parked.changes or not answers:
+                        seen = parked.changes
+                        answers = await self._read_all()
                     if self._is_enough() or loop.time() >= deadline:
                         break
-                    answers.clear()  # and their files
-                    await event.wait()
-                    event.clear()
             finally:
                 timer.cancel()
         return answers or await self._read_all()

@@ -16,18 +16,25 @@ __all__ = ["ParkedRequests"]
 
 
 class ParkedRequests:
-    """Wakes requests when one of their partitions changes."""
+    """Wakes requests when one of their partitions changes.
+
+    Attributes:
+        changes: How many changes there were, of any partition.
+    """
 
     def __init__(self) -> None:
+        self.changes = 0
         self._events: dict[TopicPartition, set[asyncio.Event]] = defaultdict(set)
 
     def wake(self, partition: TopicPartition) -> None:
         """Wake the requests that wait for a partition."""
+        self.changes += 1
         for event in self._events.get(partition, ()):
             event.set()
 
     def wake_all(self) -> None:
         """Wake every request, as a stop does."""
+        self.changes += 1
         for events in self._events.values():
             for event in events:
                 event.set()
@@ -36,7 +43,8 @@ class ParkedRequests:
     def of(self, partitions: Iterable[TopicPartition]) -> Iterator[asyncio.Event]:
         """Yield an event that is set when one of the partitions changes.
 
-        Enter before looking at the partitions, so that no change falls in between.
+        Enter before looking at the partitions, or compare `changes`, so that no change falls in
+        between.
         """
         event, wanted = asyncio.Event(), list(partitions)
         for partition in wanted:

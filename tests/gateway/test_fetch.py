@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import psutil
 import pytest
 
 from streamlog import LogManager, Record
+from streamlog.fs.notices import DirectoryNotices
 from streamlog.gateway import Gateway, serve
 from streamlog.gateway.error_codes import ErrorCode
 from streamlog.maintenance.runner import Maintenance
+from streamlog.partition.reader import LogReader
 from streamlog.root.partition_log import PartitionLog
 from tests.gateway.fetching import (
     VERSIONS,
@@ -269,6 +272,13 @@ def test_more_bytes_than_a_fetch_may_return_are_not_waited_for(
     assert len(values_in(answer["records"])) == 1
 
 
+@pytest.fixture(params=["noticed by the kernel", "looked for"])
+def noticing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "looked for":
+        monkeypatch.setattr(DirectoryNotices, "open", classmethod(lambda _: None))
+
+
+@pytest.mark.usefixtures("noticing")
 def test_records_of_another_process_wake_20_consumers_within_100_ms(
     root: Path, gateway: Gateway
 ) -> None:
@@ -291,6 +301,46 @@ def test_records_of_another_process_wake_20_consumers_within_100_ms(
     for each in clients:
         each.close()
     assert sorted(waited)[5] < 0.1
+
+
+def test_partitions_without_news_are_seldom_looked_at(
+    root: Path, client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(root, "orders", 50)
+    looked: Counter[str] = Counter()
+    real = LogReader.may_have_changed
+
+    def counted(reader: LogReader) -> bool:
+        looked[reader.path] += 1
+        return real(reader)
+
+    wanted = dict.fromkeys(range(50), 0)
+    client.call("Fetch", 12, **request(12, "orders", wanted, maxWaitMs=0))
+    correlation_id = client.send("Fetch", 12, **request(12, "orders", wanted, maxWaitMs=30_000))
+    time.sleep(0.3)
+    monkeypatch.setattr(LogReader, "may_have_changed", counted)
+    time.sleep(1)  # 20 looks and more without notices
+    assert sum(looked.values()) <= 50  # one sweep at most
+    append(root, "orders", b"x")
+    (found,) = client.receive("Fetch", 12, correlation_id)["responses"]
+    assert values_in(found["partitions"][0]["records"]) == [b"x"]
+
+
+@pytest.mark.usefixtures("noticing")
+def test_records_of_a_recreated_topic_wake_a_consumer(root: Path, client: WireClient) -> None:
+    for value in (b"old", b"new"):
+        create(root, "orders")
+        correlation_id = client.send(
+            "Fetch", 12, **request(12, "orders", {0: 0}, maxWaitMs=30_000, minBytes=1)
+        )
+        time.sleep(0.2)
+        begun = time.monotonic()
+        append(root, "orders", value)
+        (found,) = client.receive("Fetch", 12, correlation_id)["responses"]
+        assert values_in(found["partitions"][0]["records"]) == [value]
+        assert time.monotonic() - begun < 1.5  # with opening and closing the root
+        with LogManager.open(root) as manager:
+            manager.delete_topic("orders")
 
 
 def test_a_deletion_answers_a_parked_fetch(root: Path, served: tuple[WireClient, Any]) -> None:
