@@ -200,6 +200,25 @@ class ProducerState:
             self.producer_epoch, self.batches = producer_epoch, ()
 
     # ---- what a leader refuses ---------------------------------------------------------------
+    def check_first(self, batch: ProducedBatch) -> None:
+        """Raise if a transaction of version 2 begins in the middle of a producer's batches.
+
+        Its first batches are missing then: nothing is known of the producer, or of its epoch.
+
+        Raises:
+            OutOfOrderSequenceError: The sequence of the first batch is not 0.
+
+        Source: ProducerAppendInfo.checkSequence; KIP-890.
+        """
+        begins = batch.is_transactional and self.current_txn_first_offset is None
+        if begins and not self.batches and batch.base_sequence != 0:
+            raise OutOfOrderSequenceError(
+                f"producer {self.producer_id} of epoch {batch.producer_epoch} is not known",
+                offset=batch.base_offset,
+                got=f"sequence {batch.base_sequence}",
+                expected=0,
+            )
+
     def check_data(self, batch: ProducedBatch, *, check_sequence: bool) -> None:
         """Raise if a leader must not append this data batch.
 

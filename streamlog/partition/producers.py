@@ -178,10 +178,12 @@ class ProducerStateManager:
                     known.check_marker(batch, marker, transaction_version=transaction_version)
                     known.append_marker(batch, marker)
                 continue
-            is_client = origin is AppendOrigin.CLIENT
+            is_client = origin.is_client
             duplicate = known.find_duplicate(batch) if is_client else None
             if duplicate is not None:
                 return duplicate
+            if origin is AppendOrigin.CLIENT_V2:
+                known.check_first(batch)
             known.check_data(batch, check_sequence=is_client)
             known.append_data(batch)
         return None

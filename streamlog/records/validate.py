@@ -96,13 +96,20 @@ MIXED_FORMATS: Final = "an append mixes formats"
 class AppendOrigin(Enum):
     """Sender of an append, which determines how strictly it is checked.
 
-    Source: org.apache.kafka.storage.internals.log.AppendOrigin; COMMIT is ours.
+    Source: org.apache.kafka.storage.internals.log.AppendOrigin; COMMIT and CLIENT_V2 are ours: in
+    Kafka a verification state says the latter.
     """
 
     CLIENT = "client"
+    CLIENT_V2 = "client of transactions of version 2 (KIP-890)"
     COORDINATOR = "coordinator"
     REPLICATION = "replication"
     COMMIT = "commit"
+
+    @property
+    def is_client(self) -> bool:
+        """Whether a client sent it."""
+        return self in (AppendOrigin.CLIENT, AppendOrigin.CLIENT_V2)
 
 
 def validate_append(
@@ -256,7 +263,7 @@ def _check_headers(append: _Append, rules: TopicRules, origin: AppendOrigin) -> 
     seen = append.seen
     if seen[s.ALL_ATTRIBUTES] & TIMESTAMP_TYPE_MASK:
         _check_timestamp_types(append.table, is_stamped=rules.is_stamped)
-    if origin is AppendOrigin.CLIENT:
+    if origin.is_client:
         _check_client(append.table)
     _check_sizes(seen[s.SEEN_LARGEST], seen[s.SEEN_END], rules)
 

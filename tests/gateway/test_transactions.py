@@ -158,6 +158,26 @@ def test_a_batch_needs_its_partition_in_the_transaction(txn: Txn, root: Path) ->
     assert txn.send(b"b", partition=1, version=11) == ErrorCode.TRANSACTION_ABORTABLE
 
 
+@pytest.mark.parametrize(
+    ("version", "code"), [(12, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), (9, ErrorCode.NONE)]
+)
+def test_an_unknown_producer_begins_at_sequence_0_in_version_2(
+    txn: Txn, version: int, code: ErrorCode
+) -> None:
+    assert txn.begin() == 0
+    assert txn.add(0, 1) == 0
+    txn.sequences = [5, 0]
+    assert txn.send(b"late", version=version) == code
+    assert txn.send(b"first", partition=1, version=version) == 0
+    assert txn.send(b"second", partition=1, version=version) == 0
+    assert txn.end(commit=True) == 0
+    # The next transaction begins at 0 again, in the next epoch.
+    txn.sequences = [0, 2]
+    assert txn.send(b"late", partition=1, version=12) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    txn.sequences = [0, 0]
+    assert txn.send(b"first", partition=1, version=12) == 0
+
+
 def test_a_new_producer_fences_the_one_before(client: WireClient, txn: Txn, root: Path) -> None:
     assert txn.send(b"a") == NONE
     other = Txn(client, txn.topic)

@@ -32,6 +32,7 @@ from streamlog.records.layout import (
     TRANSACTIONAL_MASK,
 )
 from streamlog.records.record import CompressionType
+from streamlog.records.validate import AppendOrigin
 from streamlog.topic import TopicPartition
 
 __all__ = ["HANDLERS"]
@@ -237,7 +238,9 @@ def _append(
         answer |= {"errorCode": int(code), "errorMessage": message}
         return
     partition = broker.partitions.get_of_id(topic.name, number, topic.topic_id)
-    info = partition.append(records, acks=acks)
+    is_v2 = request.version >= _ADDS_PARTITIONS
+    origin = AppendOrigin.CLIENT_V2 if is_v2 else AppendOrigin.CLIENT
+    info = partition.append(records, acks=acks, origin=origin)
     answer["baseOffset"] = info.base_offset
     # What Kafka answers for a repeated batch, also where the topic has CreateTime.
     answer["logAppendTimeMs"] = info.max_timestamp if info.duplicate else info.log_append_time
