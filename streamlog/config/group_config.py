@@ -60,38 +60,48 @@ class GroupConfig:
 
         Args:
             server: The settings of the server.
-            properties: The group's own.
+            properties: The group's own; keys of other kinds of groups are ignored.
 
         Raises:
-            InvalidConfigError: An unknown key, or an invalid value.
+            InvalidConfigError: An invalid value.
+        """
+        return GroupConfig(
+            **{
+                each.name: each.parse(properties[key])
+                if key in properties
+                else getattr(server, _name(each.broker[0].key))
+                for key, each in settings_of(GroupConfig).items()
+            }
+        )
+
+    @staticmethod
+    def check(server: ServeConfig, properties: Mapping[str, str]) -> None:
+        """Check that a group may have these settings of its own.
+
+        Raises:
+            InvalidConfigError: An unknown key, or a value outside the bounds that the server sets.
         """
         own = settings_of(GroupConfig)
         for key in properties:
             if key not in own:
                 raise unknown_key_error(key, own, what="group setting", path=None)
-        values = {
-            each.name: each.parse(properties[key])
-            if key in properties
-            else getattr(server, each.broker[0].key.replace(".", "_"))
-            for key, each in own.items()
-        }
-        config = GroupConfig(**values)
+        config = GroupConfig.of_server(server, properties)
         for key in properties:
-            config._check_bounds(key, server)
-        return config
+            value, kind = getattr(config, own[key].name), key.removeprefix("consumer.")
+            least, most = (f"group.consumer.{each}.{kind}" for each in ("min", "max"))
+            low, high = getattr(server, _name(least)), getattr(server, _name(most))
+            if not low <= value <= high:
+                raise InvalidConfigError(
+                    f"invalid value for {key}",
+                    got=text_of(value),
+                    expected=f"from {low} ({least}) to {high} ({most})",
+                )
 
-    def _check_bounds(self, key: str, server: ServeConfig) -> None:
-        """Check one of its own values against the bounds that the server sets."""
-        value = getattr(self, key.replace(".", "_"))
-        kind = key.removeprefix("consumer.")
-        low, high = (
-            getattr(server, f"group.consumer.{each}.{kind}".replace(".", "_"))
-            for each in ("min", "max")
-        )
-        if not low <= value <= high:
-            raise InvalidConfigError(
-                f"invalid value for {key}",
-                got=text_of(value),
-                expected=f"from {low} (group.consumer.min.{kind}) to {high} "
-                f"(group.consumer.max.{kind})",
-            )
+    def to_properties(self) -> dict[str, str]:
+        """Return the settings under their keys, as text."""
+        own = settings_of(GroupConfig)
+        return {key: text_of(getattr(self, each.name)) for key, each in own.items()}
+
+
+def _name(key: str) -> str:
+    return key.replace(".", "_")

@@ -339,6 +339,11 @@ class LogRoot:
         return f"{self.readers}/{name}.json"
 
     @property
+    def group_configs(self) -> str:
+        """The file with the settings of consumer groups."""
+        return f"{self.state}/group-configs"
+
+    @property
     def maintenance_book(self) -> str:
         """The file of what maintenance did."""
         return f"{self.state}/maintenance.jsonl"

@@ -20,6 +20,7 @@ from streamlog.fs.api import FileSystem
 from streamlog.fs.files import read_file
 from streamlog.partition.reader import LogReader
 from streamlog.protocol.metadata_records import (
+    GROUP_RESOURCE,
     TOPIC_RESOURCE,
     ConfigRecord,
     FeatureLevelRecord,
@@ -96,16 +97,26 @@ class ClusterImage:
         topics: Topics by name.
         features: Levels of features by name.
         next_producer_id: The first producer id that is not assigned.
+        groups: Settings of groups by name.
         carried: Records that do not depend on brokers or topics, in order.
 
     Source: org.apache.kafka.image.MetadataImage.
     """
 
-    __slots__ = ("_names", "_transaction", "carried", "features", "next_producer_id", "topics")
+    __slots__ = (
+        "_names",
+        "_transaction",
+        "carried",
+        "features",
+        "groups",
+        "next_producer_id",
+        "topics",
+    )
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicImage] = {}
         self.features: dict[str, int] = {}
+        self.groups: dict[str, dict[str, str]] = {}
         self.next_producer_id = 0
         self.carried: list[MetadataRecord] = []
         self._names: dict[str, str] = {}
@@ -168,13 +179,12 @@ class ClusterImage:
         )
 
     def _configure(self, record: ConfigRecord) -> None:
-        if record.resource_type != TOPIC_RESOURCE:
+        if record.resource_type == GROUP_RESOURCE:
+            _set(self.groups.setdefault(record.resource_name, {}), record)
+        elif record.resource_type != TOPIC_RESOURCE:
             self.carried.append(record)
         elif record.resource_name in self.topics:
-            configs = self.topics[record.resource_name].configs
-            configs.pop(record.key, None)
-            if record.value is not None:
-                configs[record.key] = record.value
+            _set(self.topics[record.resource_name].configs, record)
 
     def _topic(self, topic_id: str) -> TopicImage:
         name = self._names.get(topic_id)
@@ -183,6 +193,12 @@ class ClusterImage:
                 "cluster metadata changes a topic that was never created", got=topic_id
             )
         return self.topics[name]
+
+
+def _set(configs: dict[str, str], record: ConfigRecord) -> None:
+    configs.pop(record.key, None)
+    if record.value is not None:
+        configs[record.key] = record.value
 
 
 # ---- reading --------------------------------------------------------------------------------

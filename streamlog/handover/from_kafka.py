@@ -52,6 +52,7 @@ from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.meta_properties import MetaProperties, read_meta_properties
 from streamlog.partition.partition_metadata import read_topic_id
 from streamlog.partition.topic_config import read_server_config, read_topic_properties
+from streamlog.root.group_configs import read_group_configs, write_group_configs
 from streamlog.root.roots import (
     check_root,
     is_our_root,
@@ -288,6 +289,8 @@ class FromKafka:
                     path = self._root.topic_properties(topic)
                     fs.remove(path)
                     fs.sync_directory(os.path.dirname(path))
+        if image.groups or read_group_configs(self._root):
+            write_group_configs(self._root, image.groups)
 
     def _keep_metadata(self, metadata: str) -> None:
         kept = kept_metadata_path(self._root)

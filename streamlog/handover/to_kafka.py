@@ -43,6 +43,11 @@ from streamlog.handover.cluster_image import (
     encode_bootstrap,
     read_cluster_image,
 )
+from streamlog.handover.consumer_groups import (
+    GROUP_FEATURES,
+    group_config_records,
+    has_consumer_groups,
+)
 from streamlog.handover.plan import (
     Direction,
     HandoverPlan,
@@ -136,7 +141,9 @@ class ToKafka:
         ]
         notes += self._undecided()
         steps = (_LEAVE_SET, *_STEPS) if is_replica else _STEPS
-        return self._plan(steps, partitions, (*notes, *self._expiring()))
+        return self._plan(
+            steps, partitions, (*notes, *self._expiring(), *self._with_consumer_groups())
+        )
 
     def _plan(
         self,
@@ -298,10 +305,11 @@ class ToKafka:
 
     def _records(self, meta: MetaProperties) -> Iterator[MetadataRecord]:
         known = self._known()
-        for name, level in (known.features or {METADATA_VERSION: OLDEST_BROKER}).items():
+        for name, level in self._features(known).items():
             if level > 0:  # 0: switched off
                 yield FeatureLevelRecord(name, level)
         yield from known.carried
+        yield from group_config_records(self._root)
         next_producer_id = max(known.next_producer_id, read_next_producer_id(self._root) or 0)
         for topic in list_topics(self._root):
             with self._opened() as manager:
@@ -311,6 +319,28 @@ class ToKafka:
                     highest = _highest_producer_id(manager.reader(topic, each.partition))
                     next_producer_id = max(next_producer_id, highest + 1)
         yield ProducerIdsRecord(next_producer_id)
+
+    def _features(self, known: ClusterImage) -> dict[str, int]:
+        """Return the levels of features that the broker starts with.
+
+        Those of the last broker that had the root stay as they are, as far as groups allow.
+        """
+        features = known.features or {METADATA_VERSION: OLDEST_BROKER}
+        with self._opened() as manager:
+            if not has_consumer_groups(manager):
+                return features
+        return {
+            name: max(features.get(name, 0), GROUP_FEATURES.get(name, 0))
+            for name in {**features, **GROUP_FEATURES}
+        }
+
+    def _with_consumer_groups(self) -> Iterator[str]:
+        """Yield a note if the root has groups that older brokers cannot serve."""
+        with self._opened() as manager:
+            if has_consumer_groups(manager):
+                yield (
+                    "there are consumer groups of KIP-848: the broker has to be Kafka 4.0 or later"
+                )
 
     def _known(self) -> ClusterImage:
         """Return the metadata of the last broker that had the root; empty without one."""

@@ -5,7 +5,7 @@ removed from the maintenance log. All other damage loses something. Each file th
 kept in `.streamlog/damaged`.
 
     settings     readable settings stay. Unreadable retention is switched off, as records that the
-                 lost lines kept might be deleted otherwise
+                 lost lines kept might be deleted otherwise. Those of consumer groups are forgotten
     decision     its rows that were not applied are lost. Its version is forgotten: a rerun writes
                  it again, and rows that were applied are there twice
     staged rows  those of that partition are lost. The decision stays valid for its other partitions
@@ -117,7 +117,9 @@ class StateRepair:
         """
         wrong = self.look()
         for finding in wrong:
-            if finding.kind is FindingKind.SETTINGS:
+            if finding.path == self._root.group_configs:
+                self._keep(finding.path)
+            elif finding.kind is FindingKind.SETTINGS:
                 self._salvage_settings(finding.path)
             elif finding.kind is FindingKind.READER:
                 self._keep(finding.path)

@@ -34,6 +34,7 @@ from streamlog.partition.topic_config import read_server_config, read_topic_prop
 from streamlog.replication.register import RegisterFile
 from streamlog.replication.root_set import read_root_list
 from streamlog.root.deeds import unreadable_lines
+from streamlog.root.group_configs import read_group_configs
 from streamlog.root.readers import reader_names, recorded_reader
 from streamlog.root.topics import list_topics, partition_directories
 from streamlog.topic import TopicPartition
@@ -85,6 +86,7 @@ class StateFiles:
             server = read_server_config(self._root)
         except StreamLogError as error:
             self._add(error, FindingKind.SETTINGS, self._root.server_properties)
+        self._check_group_configs()
         for topic in list_topics(self._root):
             path = self._root.topic_properties(topic)
             try:
@@ -105,6 +107,15 @@ class StateFiles:
                         expected=f"{self._root.path}/{topic}-0",
                     )
                 )
+
+    def _check_group_configs(self) -> None:
+        path = self._root.group_configs
+        if self._sealed(path, FindingKind.SETTINGS, "the settings of groups") is None:
+            return
+        try:
+            read_group_configs(self._root)
+        except CorruptDataError as error:
+            self._add(error, FindingKind.SETTINGS, path)
 
     def _is_elsewhere(self, topic: str) -> bool:
         """Return whether other log roots hold all replicas of a topic."""

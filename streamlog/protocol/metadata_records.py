@@ -22,6 +22,7 @@ from streamlog.protocol.messages import (
 )
 
 __all__ = [
+    "GROUP_RESOURCE",
     "NO_LEADER",
     "TOPIC_RESOURCE",
     "ConfigRecord",
@@ -40,6 +41,7 @@ __all__ = [
 
 NO_LEADER: Final = -1  # LeaderConstants.NO_LEADER
 TOPIC_RESOURCE: Final = 2  # ConfigResource.Type.TOPIC
+GROUP_RESOURCE: Final = 32  # ConfigResource.Type.GROUP
 _FRAME_VERSION: Final = 1
 
 

@@ -22,11 +22,14 @@ from streamlog.fs.files import make_directories, write_file_atomically
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
+from streamlog.gateway.groups.consumer_member import ConsumerMember
+from streamlog.gateway.groups.consumer_state import ConsumerGroupState
 from streamlog.handover.plan import StepKind
 from streamlog.handover.to_kafka import OLDEST_BROKER, ToKafka
 from streamlog.partition.meta_properties import read_meta_properties, write_meta_properties
 from streamlog.partition.partition_metadata import read_topic_id, write_topic_id
 from streamlog.protocol.metadata_records import (
+    GROUP_RESOURCE,
     NO_LEADER,
     TOPIC_RESOURCE,
     ConfigRecord,
@@ -41,6 +44,7 @@ from streamlog.protocol.metadata_records import (
 )
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
+from streamlog.root.group_configs import read_group_configs, write_group_configs
 from streamlog.root.manager import LogManager
 from tests.support.commits import LOG, NOW, ROOT, TOPIC, Scene, reach, rows_of, values_in
 from tests.support.golden import unpack
@@ -109,6 +113,60 @@ def test_a_broker_is_told_of_topics_partitions_and_settings_in_force() -> None:
         ),
         ProducerIdsRecord(0),
     ]
+
+
+def with_consumer_group(scene: Scene) -> None:
+    """Write the records of a group of KIP-848 with a member."""
+    state = ConsumerGroupState("billing", epoch=1, target_epoch=1)
+    state.members["a"] = ConsumerMember("a", topics=("orders",), epoch=1)
+    scene.manager.create_topic("__consumer_offsets", 1)
+    log = scene.manager.log("__consumer_offsets", 0)
+    log.append([Record(key, value) for key, value in state.creation()])
+
+
+def test_a_broker_gets_the_features_that_consumer_groups_need() -> None:
+    scene = Scene()
+    with_consumer_group(scene)
+    fs = root_with(scene)
+    plan = to_kafka(fs)
+    assert of_kind(bootstrap_records(fs), FeatureLevelRecord) == [
+        FeatureLevelRecord("metadata.version", 22),
+        FeatureLevelRecord("group.version", 1),
+    ]
+    assert any("Kafka 4.0 or later" in note for note in plan.notes)
+
+
+def test_consumer_groups_that_are_gone_need_no_feature() -> None:
+    scene = Scene()
+    with_consumer_group(scene)
+    gone = ConsumerGroupState("billing", members={"a": ConsumerMember("a")}).tombstones()
+    log = scene.manager.log("__consumer_offsets", 0)
+    log.append([Record(key, value) for key, value in gone])
+    fs = root_with(scene)
+    assert not any("Kafka 4.0" in note for note in to_kafka(fs).notes)
+    features = of_kind(bootstrap_records(fs), FeatureLevelRecord)
+    assert features == [FeatureLevelRecord("metadata.version", OLDEST_BROKER)]
+
+
+def test_settings_of_groups_go_along_and_come_back() -> None:
+    scene = Scene()
+    fs = root_with(scene)
+    key = "consumer.session.timeout.ms"
+    write_group_configs(LogRoot.at(ROOT, fs=fs), {"a": {key: "50000"}, "b": {key: "55000"}})
+    to_kafka(fs)
+    told = [ConfigRecord(GROUP_RESOURCE, "a", key, "50000")]
+    told += [ConfigRecord(GROUP_RESOURCE, "b", key, "55000")]
+    configs = of_kind(bootstrap_records(fs), ConfigRecord)
+    assert [each for each in configs if each.resource_type == GROUP_RESOURCE] == told
+    changed = [ConfigRecord(GROUP_RESOURCE, "a", key, "60000")]
+    changed += [ConfigRecord(GROUP_RESOURCE, "b", key, None)]
+    changed += [ConfigRecord(GROUP_RESOURCE, "c", "share.session.timeout.ms", "45000")]
+    play_broker(fs, more=changed)
+    from_kafka(fs)
+    assert read_group_configs(LogRoot.at(ROOT, fs=fs)) == {
+        "a": {key: "60000"},
+        "c": {"share.session.timeout.ms": "45000"},
+    }
 
 
 def test_nothing_of_ours_is_left_in_the_root_and_the_broker_must_look_at_everything() -> None:

@@ -8,8 +8,10 @@ from streamlog.commits.replay import Verdict
 from streamlog.errors import LockTimeoutError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import write_file_atomically
+from streamlog.fs.log_root import LogRoot
 from streamlog.health.findings import FindingKind, as_error
 from streamlog.health.repair import Repair, repair
+from streamlog.root.group_configs import read_group_configs
 from tests.health.test_state_files import (
     LEDGER,
     STATE,
@@ -71,7 +73,7 @@ def test_a_sound_state_needs_no_repair() -> None:
     assert state_repair(scene) == Repair(partition=None)
 
 
-@pytest.mark.parametrize("name", [LEDGER, "decision"])
+@pytest.mark.parametrize("name", [LEDGER, "decision", "group-configs"])
 def test_a_file_with_one_whole_copy_is_written_again(name: str) -> None:
     scene = ended(full_scene())
     path = f"{STATE}/{decision_of(scene) if name == 'decision' else name}"
@@ -98,7 +100,8 @@ def test_the_book_loses_its_bad_lines_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [LEDGER, "decision", "staged", "topics/t.properties", "readers/billing.json"]
+    "name",
+    [LEDGER, "decision", "staged", "topics/t.properties", "readers/billing.json", "group-configs"],
 )
 def test_what_would_lose_something_is_refused_and_says_what(name: str) -> None:
     scene = ended(full_scene())
@@ -183,6 +186,14 @@ def test_going_on_without_a_ledger_forgets_no_decision() -> None:
         Verdict.REPLAY,
         Verdict.COMMIT,
     ]
+
+
+def test_settings_of_groups_that_cannot_be_read_are_set_aside() -> None:
+    scene = ended(full_scene())
+    overwrite(scene.fs, f"{STATE}/group-configs", 0, b"\xff" * 9000)
+    assert state_repair(scene, skips=True).error is None
+    assert findings(scene.fs) == []
+    assert read_group_configs(LogRoot.at(ROOT, fs=scene.fs)) == {}
 
 
 def test_settings_that_can_be_read_stay_and_retention_is_off() -> None:

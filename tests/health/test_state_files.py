@@ -8,6 +8,7 @@ from streamlog.fs.log_root import LogRoot
 from streamlog.health.findings import Finding, FindingKind, Severity
 from streamlog.health.verify import verify
 from streamlog.root.deeds import Deed, write_deeds
+from streamlog.root.group_configs import write_group_configs
 from streamlog.root.readers import write_progress
 from tests.support.commits import NOW, ROOT, Scene
 
@@ -28,6 +29,8 @@ def full_scene() -> Scene:
         segments=1, bytes=1, log_start_offset=1,
     )  # fmt: skip
     write_deeds(LogRoot.at(ROOT, fs=scene.fs), [deed, deed])
+    configs = {"billing": {"consumer.session.timeout.ms": "50000"}}
+    write_group_configs(LogRoot.at(ROOT, fs=scene.fs), configs)
     return scene
 
 
@@ -63,6 +66,8 @@ def test_a_sound_root_has_sound_state(is_deep: bool) -> None:
         ("server.properties", 0, b"no.such.key=1\n", FindingKind.SETTINGS, Severity.DAMAGE),
         ("topics/t.properties", 0, b"retention.mz=1\n", FindingKind.SETTINGS, Severity.DAMAGE),
         ("topics/t.properties", 0, b"\xff\xff", FindingKind.SETTINGS, Severity.DAMAGE),
+        ("group-configs", 40, b"#", FindingKind.SETTINGS, Severity.REPAIRABLE),
+        ("group-configs", 40, b"#" * 20_000, FindingKind.SETTINGS, Severity.DAMAGE),
         (LEDGER, 40, b"#", FindingKind.LEDGER, Severity.REPAIRABLE),
         (LEDGER, 40, b"#" * 20_000, FindingKind.LEDGER, Severity.DAMAGE),
         ("decision", 40, b"#", FindingKind.DECISION, Severity.REPAIRABLE),

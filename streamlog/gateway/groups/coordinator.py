@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from streamlog.config.group_config import GroupConfig
 from streamlog.errors import StreamLogError
 from streamlog.gateway.broker import Broker
 from streamlog.gateway.coordinator_log import (
@@ -37,6 +36,7 @@ from streamlog.gateway.groups.members import (
 )
 from streamlog.gateway.groups.migration import check_upgrade, consumer_state
 from streamlog.gateway.groups.offsets import CommittedOffset, GroupOffsets, offset_tombstone
+from streamlog.gateway.groups.settings import GroupSettings
 from streamlog.gateway.groups.timers import LoopTimers
 from streamlog.gateway.patterns import InvalidPatternError, matching
 from streamlog.protocol.apis import ZERO_UUID
@@ -67,6 +67,7 @@ class GroupCoordinator:
         groups: The groups by name.
         offsets: Their committed offsets.
         world: What groups need from outside.
+        settings: The settings of each group.
         log: The topic that keeps all this.
     """
 
@@ -82,6 +83,7 @@ class GroupCoordinator:
             broker, InternalTopic(_TOPIC, config.offsets_topic_num_partitions, configs)
         )
         self.groups: dict[str, Group] = {}
+        self.settings = GroupSettings(broker)
         self.offsets = GroupOffsets()
         self.timers = LoopTimers(asyncio.get_running_loop())
         self.world = GroupWorld(
@@ -94,7 +96,7 @@ class GroupCoordinator:
             self._name_of,
             broker.catalog.topics,
             self._resolve,
-            self._limits,
+            self.settings.of,
             self._become,
         )
         self._loading: asyncio.Task[None] | None = None
@@ -127,6 +129,7 @@ class GroupCoordinator:
 
     async def _load(self) -> None:
         state = await self.log.load()
+        await self._broker.run(self.settings.load)
         self._restore(state)
         self._is_loaded = True
         self._schedule_expiry()
@@ -183,9 +186,6 @@ class GroupCoordinator:
     def _name_of(self, topic_id: str) -> str | None:
         entry = self._broker.catalog.topic_of_id(topic_id)
         return None if entry is None else entry.name
-
-    def _limits(self, group_id: str) -> GroupConfig:
-        return GroupConfig.of_server(self._broker.config.serve, {})
 
     def _resolve(self, patterns: frozenset[str], done: Resolution) -> None:
         """Match patterns with the names of all topics, in a thread."""

@@ -8,8 +8,10 @@ Source: kafka.server.ConfigHelper, org.apache.kafka.controller.ConfigurationCont
 
 from collections.abc import Collection, Mapping
 from enum import IntEnum
+from functools import partial
 from typing import Any, Final
 
+from streamlog.config.group_config import GroupConfig
 from streamlog.config.log_config import LogConfig
 from streamlog.config.server_config import ConfigSource, root_settings
 from streamlog.config.settings import (
@@ -31,6 +33,8 @@ from streamlog.errors import (
 )
 from streamlog.gateway.broker import Broker
 from streamlog.gateway.error_codes import ErrorCode, code_of
+from streamlog.gateway.groups.coordinator import GroupCoordinator
+from streamlog.gateway.groups.settings import GroupSettings
 from streamlog.gateway.request import Request
 from streamlog.partition.topic_config import read_topic_properties
 from streamlog.topic import check_topic_name
@@ -54,6 +58,7 @@ class _Source(IntEnum):
     TOPIC = 1
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class _Operation(IntEnum):
@@ -72,11 +77,6 @@ _SOURCES: Final = {
 }
 _KINDS: Final = {BOOLEAN.name: 1, INT.name: 3, LONG.name: 5, DOUBLE.name: 6, LIST.name: 7}
 _STRING: Final = 2
-# The settings that a group takes from the broker, by the name of the broker's.
-_GROUP_SETTINGS: Final = {
-    "consumer.heartbeat.interval.ms": "group_consumer_heartbeat_interval_ms",
-    "consumer.session.timeout.ms": "group_consumer_session_timeout_ms",
-}
 # The settings of a subscription to clients' metrics, with Kafka's defaults (ClientMetricsConfigs).
 _CLIENT_METRICS: Final = (("interval.ms", "300000", 3), ("match", "", 7), ("metrics", "", 7))
 
@@ -89,7 +89,10 @@ async def describe_configs(broker: Broker, request: Request) -> dict[str, Any]:
         kind, name = each["resourceType"], each["resourceName"]
         answer: dict[str, Any] = {"errorCode": 0, "errorMessage": None, "configs": []}
         try:
-            entries = await broker.run(_entries, broker, kind, name)
+            if kind == _ResourceType.GROUP:
+                entries = await _group_entries(broker, name)
+            else:
+                entries = await broker.run(_entries, broker, kind, name)
         except StreamLogError as error:
             answer |= {"errorCode": int(code_of(error)), "errorMessage": str(error)}
             entries = []
@@ -125,11 +128,6 @@ def _entries(broker: Broker, kind: int, name: str) -> list[dict[str, Any]]:
         return []
     if kind == _ResourceType.CLIENT_METRICS:
         return [_unchanged(*each) for each in _CLIENT_METRICS]
-    if kind == _ResourceType.GROUP:
-        config = broker.config.serve
-        return [
-            _unchanged(key, str(getattr(config, name)), 3) for key, name in _GROUP_SETTINGS.items()
-        ]
     raise InvalidRequestError("unknown kind of resource", got=kind)
 
 
@@ -147,6 +145,26 @@ def topic_entries(broker: Broker, own: Mapping[str, str]) -> list[dict[str, Any]
             synonyms.append((server_key, text_of(setting.default), _Source.DEFAULT))
         entries.append(_entry(setting, value, _SOURCES[source], synonyms))
     return entries
+
+
+async def _group_entries(broker: Broker, group_id: str) -> list[dict[str, Any]]:
+    coordinator = await _of_group(broker, group_id)
+    own, declared = coordinator.settings.own(group_id), settings_of(GroupConfig)
+    entries = []
+    for key, value in sorted(coordinator.settings.of(group_id).to_properties().items()):
+        source = _Source.GROUP if key in own else _Source.DEFAULT
+        synonyms = [(key, value, _Source.GROUP)] if key in own else []
+        entries.append(_entry(declared[key], value, source, synonyms))
+    return entries
+
+
+async def _of_group(broker: Broker, group_id: str) -> GroupCoordinator:
+    """Return the coordinator of groups, once it knows their settings."""
+    if not group_id:
+        raise InvalidRequestError("a group needs a name", got=repr(group_id))
+    coordinator = broker.coordinator(GroupCoordinator)
+    await coordinator.ready()
+    return coordinator
 
 
 def _broker_entries(broker: Broker) -> list[dict[str, Any]]:
@@ -246,9 +264,12 @@ async def _altered(broker: Broker, request: Request, change: Any) -> dict[str, A
         kind, name = each["resourceType"], each["resourceName"]
         answer: dict[str, Any] = {"errorCode": 0, "errorMessage": None}
         try:
-            await broker.run(
-                _alter, broker, each, change, only_check=request.values["validateOnly"]
-            )
+            only_check = request.values["validateOnly"]
+            alter: Any = _alter
+            if kind == _ResourceType.GROUP:
+                coordinator = await _of_group(broker, name)
+                alter = partial(_alter_group, coordinator.settings)
+            await broker.run(alter, broker, each, change, only_check=only_check)
         except StreamLogError as error:
             answer = {"errorCode": int(code_of(error)), "errorMessage": str(error)}
         responses.append({"resourceType": kind, "resourceName": name} | answer)
@@ -260,13 +281,13 @@ def _alter(broker: Broker, resource: dict[str, Any], change: Any, *, only_check:
     broker.check_writable()
     if kind != _ResourceType.TOPIC:
         raise PolicyViolationError(
-            "only the settings of topics can be changed by clients",
+            "only the settings of topics and groups can be changed by clients",
             hint=f"change {broker.manager.log_root.server_properties}",
         )
     if broker.catalog.topic(name) is None:
         raise UnknownTopicError("no such topic", got=repr(name))
     own = read_topic_properties(broker.manager.log_root, name)
-    wanted = change(broker, own, resource["configs"])
+    wanted = change(own, resource["configs"], broker.config.log_config(own).to_properties())
     broker.config.log_config(wanted)
     if not only_check:
         changed = {key: value for key, value in wanted.items() if own.get(key) != value}
@@ -275,16 +296,30 @@ def _alter(broker: Broker, resource: dict[str, Any], change: Any, *, only_check:
             broker.manager.alter_topic(name, configs=changed, delete_configs=gone)
 
 
+def _alter_group(
+    settings: GroupSettings,
+    broker: Broker,
+    resource: dict[str, Any],
+    change: Any,
+    *,
+    only_check: bool,
+) -> None:
+    broker.check_writable()
+    group_id = resource["resourceName"]
+    wanted = change(settings.own(group_id), resource["configs"], {})
+    settings.replace(group_id, wanted, only_check=only_check)
+
+
 def _change_all(
-    broker: Broker, own: Mapping[str, str], configs: Collection[dict[str, Any]]
+    own: Mapping[str, str], configs: Collection[dict[str, Any]], in_force: Mapping[str, str]
 ) -> dict[str, str]:
     return {each["name"]: _given(each) for each in configs}
 
 
 def _change_some(
-    broker: Broker, own: Mapping[str, str], configs: Collection[dict[str, Any]]
+    own: Mapping[str, str], configs: Collection[dict[str, Any]], in_force: Mapping[str, str]
 ) -> dict[str, str]:
-    wanted, in_force = dict(own), broker.config.log_config(own).to_properties()
+    wanted = dict(own)
     names = [each["name"] for each in configs]
     if len(set(names)) < len(names):
         raise InvalidRequestError("a setting is given twice", got=", ".join(sorted(names)))
@@ -303,7 +338,7 @@ def _change_some(
 
 def _given(config: dict[str, Any]) -> str:
     if config["value"] is None:
-        raise InvalidConfigError(f"{config['name']}: null is no value for a topic setting")
+        raise InvalidConfigError(f"{config['name']}: null is no value for a setting")
     return str(config["value"])
 
 
@@ -327,7 +362,10 @@ async def list_config_resources(broker: Broker, request: Request) -> dict[str, A
         wanted = [_ResourceType.CLIENT_METRICS]
     if not set(wanted) <= set(_ResourceType):
         return {"errorCode": int(ErrorCode.UNSUPPORTED_VERSION)}
+    coordinator = broker.coordinator(GroupCoordinator)
+    await coordinator.ready()
     named = {
+        _ResourceType.GROUP: coordinator.settings.groups(),
         _ResourceType.TOPIC: list(broker.catalog.topics()),
         _ResourceType.BROKER: [str(broker.node_id)],
         _ResourceType.BROKER_LOGGER: [str(broker.node_id)],

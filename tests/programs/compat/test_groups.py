@@ -22,7 +22,6 @@ pytestmark = pytest.mark.compat
 PARTITIONS = 2
 RECORDS = 100
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-FEATURES = "org.apache.kafka.tools.FeatureCommand"
 
 
 @pytest.fixture
@@ -181,9 +180,6 @@ def test_a_broker_goes_on_with_a_consumer_group(kafka: Kafka, root: Path, tmp_pa
             ours = client.call("ConsumerGroupDescribe", 1, groupIds=["g"])["groups"][0]
     ok("--path", root, "handover", "--to-kafka")
     with Broker.start(root, tmp_path / "broker", {"offsets.topic.num.partitions": 50}) as broker:
-        # A broker that takes a root over has the features that its metadata names; this is none.
-        feature = ("upgrade", "--feature", "group.version=1")
-        run_tool(FEATURES, "--bootstrap-server", broker.bootstrap, *feature)
         with WireClient(broker.bootstrap) as client:
             theirs = _described(client)
             assert theirs == ours
