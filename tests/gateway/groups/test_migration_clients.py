@@ -1,37 +1,10 @@
 """Consumers of confluent-kafka of both protocols in one group, replaced one by one."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from streamlog import LogManager
-from streamlog.gateway import Gateway, serve
-from streamlog.records.record import Record
-from tests.gateway.groups import test_clients, test_consumer_clients
-from tests.gateway.groups.test_consumer_clients import PARTITIONS, SETTINGS
+from streamlog.gateway import Gateway
+from tests.gateway.groups.consumers import EVERYTHING, Member, is_shared, poll_until
 from tests.gateway.wire_client import WireClient
-
-RECORDS = 100
-
-Member = test_clients.Member | test_consumer_clients.Member
-
-
-@pytest.fixture
-def gateway(root: Path) -> Iterator[Gateway]:
-    with LogManager.open(str(root), create=True) as manager:
-        manager.create_topic("orders", PARTITIONS)
-        for number in range(PARTITIONS):
-            records = [Record(value=b"%d-%d" % (number, at)) for at in range(RECORDS)]
-            manager.log("orders", number).append(records)
-    (root / ".streamlog" / "server.properties").write_text(SETTINGS)
-    with serve(root) as running:
-        yield running
-
-
-def _poll_until(members: list[Any], is_done: Callable[[], bool]) -> None:
-    test_consumer_clients.poll_until(members, is_done)
 
 
 def _kind(gateway: Gateway) -> str:
@@ -41,34 +14,28 @@ def _kind(gateway: Gateway) -> str:
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_a_group_is_rolled_over_and_back(gateway: Gateway, strategy: str) -> None:
+def test_a_group_is_rolled_over_and_back(serving: Gateway, strategy: str) -> None:
+    servers = serving.bootstrap_servers
+
     def classic() -> Member:
-        more = {"partition.assignment.strategy": strategy}
-        return test_clients.Member(gateway.bootstrap_servers, **more)
+        return Member(servers, **{"partition.assignment.strategy": strategy})
 
     def modern() -> Member:
-        return test_consumer_clients.Member(gateway.bootstrap_servers)
+        return Member(servers, "consumer")
 
-    members: list[Any] = [classic(), classic()]
-    read: list[bytes] = []
-
-    def is_shared() -> bool:
-        return test_consumer_clients.is_shared(*members)
-
-    _poll_until(members, is_shared)
-    assert _kind(gateway) == "classic"
-    for made, kind in ((modern, "consumer"), (modern, "consumer"), (classic, "consumer")):
-        leaving = members.pop(0)
-        leaving.close()
-        read += leaving.read
+    members = [classic(), classic()]
+    poll_until(members, lambda: is_shared(members))
+    assert _kind(serving) == "classic"
+    for made, kind in (
+        (modern, "consumer"),
+        (modern, "consumer"),
+        (classic, "consumer"),
+        (classic, "classic"),
+    ):
+        members.pop(0).close()
         members.append(made())
-        _poll_until(members, is_shared)
-        assert _kind(gateway) == kind
-    members.pop(0).close()
-    members.append(classic())
-    _poll_until(members, is_shared)
-    assert _kind(gateway) == "classic"
+        poll_until(members, lambda: is_shared(members))
+        assert _kind(serving) == kind
+    poll_until(members, lambda: {each for one in members for each in one.read} == EVERYTHING)
     for member in members:
         member.close()
-        read += member.read
-    assert read

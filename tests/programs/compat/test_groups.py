@@ -10,8 +10,7 @@ import pytest
 from streamlog import LogManager
 from streamlog.gateway import Gateway, serve
 from streamlog.records.record import Record
-from tests.gateway.groups import test_consumer_clients
-from tests.gateway.groups.test_clients import Member, poll_until
+from tests.gateway.groups.consumers import Member, poll_until
 from tests.gateway.wire_client import WireClient
 from tests.programs.compat.broker import Broker
 from tests.programs.compat.kafka import Kafka, run_tool
@@ -158,8 +157,8 @@ def test_the_tool_for_groups_of_the_consumer_protocol(gateway: Gateway) -> None:
         arguments = ("--bootstrap-server", gateway.bootstrap_servers, *arguments)
         return _rows(run_tool(TOOL, *arguments))
 
-    member = test_consumer_clients.Member(gateway.bootstrap_servers)
-    test_consumer_clients.poll_until([member], lambda: len(member.read) == PARTITIONS * RECORDS)
+    member = Member(gateway.bootstrap_servers, "consumer")
+    poll_until([member], lambda: len(member.read) == PARTITIONS * RECORDS)
     member.consumer.commit(asynchronous=False)
     (listed,) = rows("--list", "--state", "--type")
     assert (listed["GROUP"], listed["TYPE"], listed["STATE"]) == ("g", "Consumer", "Stable")
@@ -173,8 +172,8 @@ def test_the_tool_for_groups_of_the_consumer_protocol(gateway: Gateway) -> None:
 def test_a_broker_goes_on_with_a_consumer_group(kafka: Kafka, root: Path, tmp_path: Path) -> None:
     assert kafka
     with serve(root) as gateway:
-        member = test_consumer_clients.Member(gateway.bootstrap_servers)
-        test_consumer_clients.poll_until([member], lambda: len(member.read) == PARTITIONS * RECORDS)
+        member = Member(gateway.bootstrap_servers, "consumer")
+        poll_until([member], lambda: len(member.read) == PARTITIONS * RECORDS)
         member.consumer.commit(asynchronous=False)
         with WireClient(gateway.bootstrap_servers) as client:
             ours = client.call("ConsumerGroupDescribe", 1, groupIds=["g"])["groups"][0]
