@@ -25,6 +25,7 @@ _logger: Final = logging.getLogger(__name__)
 
 _SIZE: Final = 4
 _PIECE: Final = 256 << 10
+_TURN: Final = 8  # requests of one client before those of others
 
 
 class MemoryBudget:
@@ -119,9 +120,12 @@ class Connection:
 
     async def serve(self) -> None:
         """Serve requests until the client disconnects, sends nonsense, or the gateway stops."""
+        served = 0
         try:
             while not self._broker.is_stopping and await self._serve_one():
-                pass
+                served += 1
+                if served % _TURN == 0:  # requests that are here already make nothing wait
+                    await asyncio.sleep(0)
         except (asyncio.IncompleteReadError, ConnectionError, TimeoutError, ssl.SSLError):
             pass  # the client is gone
         except CorruptRecordError as error:

@@ -7,6 +7,7 @@ import resource
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -149,3 +150,37 @@ def test_a_client_that_never_reads_delays_no_other(gateway: Gateway) -> None:
             for _ in range(2000):
                 greedy.send(framed * 100)
         assert is_served(gateway.bootstrap_servers)
+
+
+def _answer(client: WireClient, request: bytes) -> bytes:
+    client.send_frame(request)
+    return client.receive_frame()
+
+
+def test_a_client_that_asks_without_end_delays_no_other(gateway: Gateway) -> None:
+    request = frame("Metadata", 12, 1, {"topics": []})
+    flood = (len(request).to_bytes(4, "big") + request) * 20_000
+    answered = 0
+
+    def read(greedy: socket.socket) -> None:
+        nonlocal answered
+        while data := greedy.recv(1 << 20):
+            answered += len(data)
+
+    with WireClient(gateway.bootstrap_servers) as other:
+        size = 4 + len(_answer(other, request))
+        with socket.create_connection(gateway.address) as greedy:
+            reader = threading.Thread(target=read, args=(greedy,))
+            reader.start()
+            sender = threading.Thread(target=greedy.sendall, args=(flood,))
+            sender.start()
+            between = []
+            while sender.is_alive() or answered < len(flood) // len(request) * size // 2:
+                before = answered
+                other.call("Metadata", 12, topics=[])
+                between.append((answered - before) // size)
+            sender.join()
+            greedy.shutdown(socket.SHUT_RDWR)
+            reader.join()
+    assert len(between) > 10
+    assert sorted(between)[len(between) // 2] < 2000
