@@ -496,7 +496,7 @@ def dump() -> None:
 
 
 @streamlog.command(short_help="Check logs for damage.", epilog=JSON_SHAPES)
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path())
 @click.option("--deep", is_flag=True, help="Decode every record as well.")
 @click.option(
     "--replicas", is_flag=True, help="Compare the replicas of the replica set of PATH as well."
@@ -505,6 +505,8 @@ def dump() -> None:
 @verb("verify:verify")
 def verify() -> None:
     """Check log roots, partition directories or single files for damage. Changes nothing.
+
+    Without PATH, checks the log root of --path or STREAMLOG_PATH.
 
     Reads every batch and compares its checksum; compares indexes, producer snapshots, epochs and
     checkpoints with the log. In a root created by streamlog, also checks settings, pending

@@ -54,7 +54,7 @@ def verify(
     findings: list[Finding] = []
     errors: list[StreamLogError] = []
     summaries: list[str] = []
-    paths = tuple(each for path in paths for each in _split(path))
+    paths = tuple(each for path in paths or (settings.root,) for each in _split(path))
     if replicas:
         paths = _without_offline(paths)
     for path in paths:

@@ -32,6 +32,14 @@ def filled(root: Path) -> Path:
     return root
 
 
+def test_the_log_root_of_the_environment_is_verified(filled: Path) -> None:
+    assert "no log root" in streamlog("verify").error
+    assert "sound" in ok("verify", "--path", filled).error
+    damage(filled, 1)
+    ran = streamlog("verify", STREAMLOG_PATH=str(filled))
+    assert (ran.code, len(ran.rows)) == (1, 1)
+
+
 def damage(root: Path, partition: int) -> Path:
     path = root / f"orders-{partition}" / f"{0:020}.log"
     data = bytearray(path.read_bytes())
