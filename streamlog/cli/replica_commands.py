@@ -152,6 +152,8 @@ def replicate() -> None:
     emptied, and elections for partitions that nothing writes. While --follow runs, writers leave it
     the copies of appends with acks=0 and acks=1.
 
+    Exits with 1 if a replica could not catch up.
+
     \b
     Examples:
       streamlog --path /disk1/log replicate --once

@@ -11,9 +11,10 @@ import click
 from streamlog.cli.output import PARTITION_COLUMNS, Column, Findings, Kind, Output, Progress, remark
 from streamlog.cli.replica_status import with_node_lists
 from streamlog.cli.verb import Settings
-from streamlog.errors import StreamLogError, UnknownTopicError
+from streamlog.errors import StreamLogError, UnavailableError, UnknownTopicError
 from streamlog.replication.election import ElectionType
 from streamlog.replication.partition_state import PartitionState
+from streamlog.replication.status import PartitionStatus
 from streamlog.root.replica_set import ReplicaSet
 from streamlog.topic import TopicPartition
 
@@ -47,7 +48,14 @@ def elect(
                 states.append((partition, replica_set.elect(*partition, kind)))
             except StreamLogError as error:
                 errors.append(error)
+        online = replica_set.roots.online()
     _print_states(settings, states)
+    if preferred:
+        for partition, state in states:
+            first = state.replicas[0]
+            if state.leader != first:
+                why = "in sync yet" if first in online else "online"
+                remark(settings, f"[{partition}] not led by node {first}: it is not {why}")
     if errors:
         raise Findings(errors)
 
@@ -83,14 +91,23 @@ def replicate(settings: Settings, *, once: bool, follow: bool) -> None:
             remark(settings, "stopped")
             return
         failed = replica_set.replicate_once()
-        states = [
-            (status.partition, status.state)
-            for status in replica_set.describe()
-            if status.partition not in failed
-        ]
-    _print_states(settings, states)
-    if failed:
-        raise Findings([*failed.values()])
+        statuses = [each for each in replica_set.describe() if each.partition not in failed]
+    _print_states(settings, [(each.partition, each.state) for each in statuses])
+    behind = [_behind(each) for each in statuses if each.is_under_replicated]
+    if failed or behind:
+        raise Findings([*failed.values(), *behind])
+
+
+def _behind(status: PartitionStatus) -> StreamLogError:
+    """Return the error for a partition some of whose replicas could not catch up."""
+    missing = [each for each in status.replicas if each.node not in status.in_sync]
+    problems = {each.problem.sentence for each in missing if each.problem is not None}
+    nodes = ", ".join(str(each.node) for each in missing)
+    return UnavailableError(
+        f"[{status.partition}] replicas could not catch up",
+        got=f"node {nodes} behind" + "".join(f": {each}" for each in sorted(problems)),
+        hint="streamlog replicas status",
+    )
 
 
 def _stop_at_signals(stop: threading.Event) -> None:

@@ -47,6 +47,26 @@ def test_a_leader_that_was_lost_leads_again_once_it_is_preferred(roots: list[Pat
     assert ok("verify", roots[0], "--replicas").rows == []
 
 
+def test_a_preferred_leader_that_is_offline_is_remarked(roots: list[Path]) -> None:
+    lose(roots[0])
+    ok("produce", "orders", "--path", roots[1], stdin=b"3\n")
+    ran = ok("elect", "--preferred", "orders", "--path", roots[1])
+    assert ran.rows[0]["leader"] == 2
+    assert "[orders-0] not led by node 1: it is not online" in ran.error
+    give_back(roots[0])
+    assert "not led" not in ok("elect", "--preferred", "orders", "--path", roots[1]).error
+
+
+def test_replicate_fails_if_a_replica_cannot_catch_up(roots: list[Path]) -> None:
+    lose(roots[2])
+    ok("produce", "orders", "--path", roots[0], stdin=b"3\n")
+    ran = streamlog("replicate", "--once", "--path", roots[0])
+    assert (ran.code, ran.rows[0]["isr"]) == (1, [1, 2])
+    assert "[orders-0] replicas could not catch up: got node 3 behind" in ran.error
+    give_back(roots[2])
+    ok("replicate", "--once", "--path", roots[0])
+
+
 def test_an_unclean_election_goes_on_with_the_last_root(roots: list[Path]) -> None:
     lose(roots[0])
     lose(roots[1])
