@@ -9,6 +9,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from random import Random
 
 from tests.programs.reliability import scratch
@@ -21,7 +22,9 @@ def main() -> int:
     """Run and print one line a case."""
     parser = argparse.ArgumentParser(prog="python -m tests.programs.replicas", description=__doc__)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--only", help="cases whose name contains this text")
+    parser.add_argument(
+        "--only", help="cases whose name begins with this text, or matches it as a pattern"
+    )
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     arguments = parser.parse_args()
     if (lack := missing("ext4")) is not None:
@@ -32,16 +35,21 @@ def main() -> int:
     for number in range(arguments.rounds):
         random = Random(arguments.seed + number)
         for case in CASES:
-            if wanted in str(case):
+            if is_wanted(str(case), wanted):
                 broken += _report(str(case), lambda: run(case, random))  # noqa: B023 - called now
         for name, configs in POLICIES.items():
-            if wanted in name:
+            if is_wanted(name, wanted):
                 broken += _report(name, lambda: power_failure(random, configs))  # noqa: B023
         for stream in streams.CASES:
-            if wanted in str(stream):
+            if is_wanted(str(stream), wanted):
                 broken += _report(str(stream), lambda: streams.run(stream, random))  # noqa: B023
     print(f"seed {arguments.seed}, {broken} broken", flush=True)
     return 1 if broken else 0
+
+
+def is_wanted(name: str, wanted: str) -> bool:
+    """Whether `--only` names a case: `power-` does not name `spark-power-leader-back-runs`."""
+    return fnmatchcase(name, f"{wanted}*")
 
 
 def _report(name: str, action: Callable[[], Report | streams.StreamReport]) -> bool:
