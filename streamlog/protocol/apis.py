@@ -19,6 +19,7 @@ __all__ = ["Api", "RequestHeader", "apis", "apis_by_key", "decode_header"]
 
 ZERO_UUID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 API_VERSIONS_KEY: Final = 18
+_MOST_ELEMENTS: Final = 1 << 18  # of a request: more partitions than a cluster has, tens of MB
 _HEADER_PREFIX_SIZE: Final = 8  # key, version, correlation id: the same in every header
 
 
@@ -90,7 +91,8 @@ def apis() -> dict[str, Api]:
     """Return the APIs of brokers, by name."""
     found = {}
     for name, api in _definitions()["apis"].items():
-        request, response = (_message(f"{name}{each.title()}", api[each]) for each in _PAIR)
+        request = _message(f"{name}Request", api["request"], _MOST_ELEMENTS)
+        response = _message(f"{name}Response", api["response"])
         last = request.versions[-1] - bool(api["unstable"])
         versions = range(request.versions[0], last + 1)
         found[name] = Api(name, api["key"], versions, request, response)
@@ -101,9 +103,6 @@ def apis() -> dict[str, Api]:
 def apis_by_key() -> dict[int, Api]:
     """Return the APIs of brokers, by number."""
     return {api.key: api for api in apis().values()}
-
-
-_PAIR: Final = ("request", "response")
 
 
 @cache
@@ -118,13 +117,14 @@ def _headers() -> dict[str, Message]:
     return {name: _message(name, each) for name, each in _definitions()["headers"].items()}
 
 
-def _message(name: str, definition: dict[str, Any]) -> Message:
+def _message(name: str, definition: dict[str, Any], most_elements: int | None = None) -> Message:
     return Message(
         name,
         *(_field(each) for each in definition["fields"]),
         versions=definition["versions"],
         flexible=definition["flexible"],
         fills_defaults=True,
+        most_elements=most_elements,
     )
 
 

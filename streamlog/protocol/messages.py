@@ -126,10 +126,14 @@ class Message:
         text_errors: How UTF-8 is decoded: `strict`, or `replace` as Kafka's own decoder does.
         fills_defaults: Whether a decoded value has all fields: defaults for those that its version
             lacks, or that were not encoded.
+        most_elements: How many elements the arrays of a message may have together: an element takes
+            up to a hundred times more memory than bytes. None: as many as its bytes can hold. With
+            a limit, decode in one thread at a time.
     """
 
     __slots__ = (
         "_codecs",
+        "_count",
         "_fills_defaults",
         "_flexible",
         "_text_errors",
@@ -146,8 +150,10 @@ class Message:
         flexible: str = "none",
         text_errors: str = "strict",
         fills_defaults: bool = False,
+        most_elements: int | None = None,
     ) -> None:
         self.name, self.fields = name, fields
+        self._count = None if most_elements is None else _Count(most_elements)
         self._versions, self._flexible = _range_of(versions), _range_of(flexible)
         self._text_errors, self._fills_defaults = text_errors, fills_defaults
         self._codecs: dict[int, _Codec] = {}
@@ -175,6 +181,8 @@ class Message:
             raise CorruptRecordError(
                 f"{self.name}: unknown version", got=version, expected=_text_of(self._versions)
             )
+        if self._count is not None:
+            self._count.seen = 0
         return Decoded(*self._codec(version).read(data, at, len(data)))
 
     def encode(self, values: Mapping[str, Any], version: int) -> bytes:
@@ -200,6 +208,7 @@ class Message:
                 self._text_errors,
                 fills_defaults=self._fills_defaults,
                 is_flexible=version in self._flexible,
+                counted=self._count,
             )
             known = self._codecs[version] = _struct(self.name, self.fields, rules)
         return known
@@ -230,6 +239,20 @@ class _Run(NamedTuple):
     read: Callable[[bytes, int, int], tuple[Any, int]]
 
 
+class _Count:
+    """Counts the elements of arrays while a message is decoded."""
+
+    __slots__ = ("limit", "seen")
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.seen = limit, 0
+
+    def add(self, path: str, at: int, count: int) -> None:
+        self.seen += count
+        if self.seen > self.limit:
+            raise _malformed(path, at, f"{self.seen} elements", f"at most {self.limit}")
+
+
 class _Rules(NamedTuple):
     """What holds for all fields of a message in one version."""
 
@@ -237,6 +260,7 @@ class _Rules(NamedTuple):
     text_errors: str
     fills_defaults: bool
     is_flexible: bool
+    counted: _Count | None = None
 
     def of(self, field: Field) -> "_Rules":
         if field.flexible is None:
@@ -540,6 +564,8 @@ def _array(path: str, element: _Codec, rules: _Rules, *, is_nullable: bool) -> _
         if count < 0:
             return None, at
         _end(path, at, count * least, end)
+        if rules.counted is not None:
+            rules.counted.add(path, at, count)
         values = []
         for _ in range(count):
             value, at = element.read(data, at, end)
@@ -564,6 +590,8 @@ def _numbers(path: str, code: str, rules: _Rules, *, is_nullable: bool) -> _Code
         if count < 0:
             return None, at
         stop = _end(path, at, count * width, end)
+        if rules.counted is not None:
+            rules.counted.add(path, at, count)
         return list(struct.unpack_from(f">{count}{code}", data, at)), stop
 
     def write(out: bytearray, values: Sequence[Any] | None) -> None:

@@ -184,3 +184,28 @@ def test_a_client_that_asks_without_end_delays_no_other(gateway: Gateway) -> Non
             reader.join()
     assert len(between) > 10
     assert sorted(between)[len(between) // 2] < 2000
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "field", "element"),
+    [
+        ("JoinGroup", 9, "protocols", {"name": "", "metadata": b""}),
+        ("LeaveGroup", 5, "members", {"memberId": ""}),
+        ("DescribeGroups", 5, "groups", ""),
+        ("ListTransactions", 1, "producerIdFilters", 1),
+    ],
+)
+def test_a_request_of_many_elements_is_not_taken_apart(
+    gateway: Gateway, api: str, version: int, field: str, element: object
+) -> None:
+    most = 1 << 18
+    for count in (most, most + 1):
+        request = frame(api, version, 1, {field: [element] * count})
+        with WireClient(gateway.bootstrap_servers) as client:
+            client.send_frame(request)
+            if count == most:
+                assert client.receive_frame()
+            else:
+                with pytest.raises(ConnectionError):
+                    client.receive_frame()
+    assert is_served(gateway.bootstrap_servers)
