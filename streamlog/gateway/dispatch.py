@@ -8,6 +8,7 @@ Source: kafka.server.KafkaApis.
 """
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -66,6 +67,8 @@ _SUPPORTED: Final = [
 ]
 # Before, a client cannot read a supported feature whose levels begin at 0 (KAFKA-17011).
 _LEVELS_FROM_0: Final = 4
+_NAMES_SOFTWARE: Final = 3  # the first version in which clients say what they are
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 class Answer(NamedTuple):
@@ -166,6 +169,9 @@ def _api_versions(api: Api, header: RequestHeader, data: bytes, peer: Peer) -> A
         version, code = 0, ErrorCode.UNSUPPORTED_VERSION
     else:
         values = api.request.decode(data, version, header.end).values
+        names = values["clientSoftwareName"], values["clientSoftwareVersion"]
+        if version >= _NAMES_SOFTWARE and not all(map(_SOFTWARE.fullmatch, names)):
+            return _unsupported(api, header, ErrorCode.INVALID_REQUEST)
         peer.software = f"{values['clientSoftwareName']} {values['clientSoftwareVersion']}".strip()
     response = {
         "errorCode": int(code),

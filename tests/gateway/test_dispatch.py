@@ -77,3 +77,13 @@ def test_metadata_names_topics_of_other_processes(root: object, client: WireClie
         "topics"
     ]
     assert by_id["name"] == "orders"
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a b", "a\n", "a_b", "a."])
+def test_clients_say_what_they_are(client: WireClient, name: str) -> None:
+    for field in ("clientSoftwareName", "clientSoftwareVersion"):
+        refused = client.call("ApiVersions", 3, **{field: name})
+        assert (refused["errorCode"], refused["apiKeys"]) == (ErrorCode.INVALID_REQUEST, [])
+        known = {"clientSoftwareName": "librdkafka", "clientSoftwareVersion": "2.0.2-RC1"}
+        assert client.call("ApiVersions", 3, **known)["errorCode"] == ErrorCode.NONE
+    assert client.call("ApiVersions", 2, clientSoftwareName=name)["errorCode"] == ErrorCode.NONE

@@ -84,6 +84,8 @@ class WireClient:
 def frame(api: str, version: int, correlation_id: int, values: dict[str, Any]) -> bytes:
     """Return an encoded request with its header, without its size."""
     known = apis()[api]
+    if api == "ApiVersions":
+        values = {"clientSoftwareName": "test", "clientSoftwareVersion": "1"} | values
     head = known.key.to_bytes(2, "big") + version.to_bytes(2, "big")
     head += correlation_id.to_bytes(4, "big") + b"\x00\x04test"
     return head + b"\0" * known.request.is_flexible(version) + known.request.encode(values, version)

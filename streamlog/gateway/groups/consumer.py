@@ -339,7 +339,7 @@ class ConsumerGroup:
         """Let a member of the classic protocol join, or join again; see JoinGroup."""
 
         def failed(code: ErrorCode, message: str | None) -> dict[str, Any]:
-            return join_error(code, request.member_id)
+            return join_error(code)  # as GroupCoordinatorService.joinGroup: without the member's id
 
         self._ask(lambda step: self._joined(step, request), reply, failed)
 

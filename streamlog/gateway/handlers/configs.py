@@ -223,7 +223,7 @@ def _unchanged(key: str, value: str, kind: int) -> dict[str, Any]:
         "isDefault": True,
         "configSource": int(_Source.DEFAULT),
         "isSensitive": False,
-        "synonyms": [],
+        "synonyms": [{"name": key, "value": value, "source": int(_Source.DEFAULT)}],
         "configType": kind,
         "documentation": None,
     }

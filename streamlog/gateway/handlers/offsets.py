@@ -156,25 +156,26 @@ def _fetched(
     unstable = coordinator.offsets.pending_partitions(group_id)
     if not request.values["requireStable"]:
         unstable = set()
-    topics = []
+    topics, unknown = [], []
     if asked["topics"] is None:
         topics = _all_topics(broker, known, unstable, uses_ids=uses_ids)
     else:
         for topic in asked["topics"]:
             entry = _entry(broker, topic, uses_ids=uses_ids)
-            if uses_ids and entry is None:
+            if uses_ids and entry is None:  # a broker answers them last
                 partitions = [
                     _no_offset(each, ErrorCode.UNKNOWN_TOPIC_ID)
                     for each in topic["partitionIndexes"]
                 ]
+                unknown.append({**_spelling(topic, uses_ids=uses_ids), "partitions": partitions})
             else:
                 name = topic["name"] if entry is None else entry.name
                 partitions = [
                     _offset(TopicPartition(name, each), known, unstable, topic["topicId"])
                     for each in topic["partitionIndexes"]
                 ]
-            topics.append({**_spelling(topic, uses_ids=uses_ids), "partitions": partitions})
-    return {"groupId": group_id, "topics": topics, "errorCode": int(ErrorCode.NONE)}
+                topics.append({**_spelling(topic, uses_ids=uses_ids), "partitions": partitions})
+    return {"groupId": group_id, "topics": topics + unknown, "errorCode": int(ErrorCode.NONE)}
 
 
 def _all_topics(

@@ -248,6 +248,8 @@ def test_requests_of_classic_members_are_checked() -> None:
     assert group.join_classic(protocol_type="connect").code is (
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     )
+    refused = group.join_classic(member_id=old, protocol_type="connect")
+    assert (refused.code, refused["memberId"]) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
     garbage = (MemberProtocol("range", b"\0"),)
     assert group.join_classic(protocols=garbage).code is ErrorCode.UNKNOWN_SERVER_ERROR
     required = group.join_classic(needs_member_id=True)

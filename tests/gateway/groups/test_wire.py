@@ -202,6 +202,16 @@ def test_commits_are_refused_one_by_one(client: WireClient, topic_id: str) -> No
     assert _fetch(client, 10, other_id)[0] == (-1, "", ErrorCode.UNKNOWN_TOPIC_ID)
 
 
+def test_offsets_of_unknown_topics_come_last(client: WireClient, topic_id: str) -> None:
+    unknown = "AAAAAAAAAAAAAAAAAAAABQ"
+    topics = [{"topicId": each, "partitionIndexes": [0]} for each in (unknown, topic_id)]
+    (group,) = client.call("OffsetFetch", 10, groups=[{"groupId": "g", "topics": topics}])["groups"]
+    assert [(each["topicId"], each["partitions"][0]["errorCode"]) for each in group["topics"]] == [
+        (topic_id, ErrorCode.NONE),
+        (unknown, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+
+
 def test_who_may_commit(client: WireClient) -> None:
     generation: dict[str, Any] = {"generationIdOrMemberEpoch": 3, "memberId": "x"}
     assert _commit(client, 8, {0: 1}, **generation) == [ErrorCode.ILLEGAL_GENERATION]

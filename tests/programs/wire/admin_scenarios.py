@@ -134,7 +134,11 @@ def resources(side: Side) -> Iterator[Step]:
         resource = {"resourceType": kind, "resourceName": name, "configurationKeys": None}
         for version in stable_versions("DescribeConfigs"):
             label, answer = side.step(
-                f"of {kind} {name}", "DescribeConfigs", version, resources=[resource]
+                f"of {kind} {name}",
+                "DescribeConfigs",
+                version,
+                resources=[resource],
+                includeSynonyms=True,
             )
             for each in answer["results"]:  # groups of other kinds are not served
                 others = [one for one in each["configs"] if one["name"].startswith(_OTHER_GROUPS)]

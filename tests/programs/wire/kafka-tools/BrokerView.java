@@ -14,12 +14,12 @@ import kafka.server.BrokerServer;
 import kafka.server.ControllerServer;
 import kafka.server.KafkaConfig;
 import kafka.server.SharedServer;
+import kafka.server.metadata.KRaftMetadataCache;
 import org.apache.kafka.clients.admin.ListTopicsOptions;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.controller.Controller;
 import org.apache.kafka.coordinator.group.GroupCoordinator;
 import org.apache.kafka.metadata.LeaderAndIsr;
-import org.apache.kafka.metadata.MetadataCache;
 import org.mockito.Mockito;
 
 /**
@@ -86,8 +86,8 @@ final class BrokerView {
             .allTopicNames().get());
     }
 
-    private MetadataCache metadata() {
-        return view(MetadataCache.class, Map.of(
+    private KRaftMetadataCache metadata() {
+        return view(KRaftMetadataCache.class, Map.of(
             "contains", of -> topics().containsKey(String.valueOf(of[0])),
             "numPartitions", of -> Optional.ofNullable(topics().get(of[0]))
                 .map(topic -> topic.partitions().size()),

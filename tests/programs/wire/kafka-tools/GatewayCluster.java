@@ -153,7 +153,7 @@ final class GatewayCluster implements ClusterInstance {
     // ---- what it is -------------------------------------------------------------------------
     @Override
     public Type type() {
-        return config.clusterTypes().iterator().next();
+        return config.clusterTypes().contains(Type.CO_KRAFT) ? Type.CO_KRAFT : Type.KRAFT;
     }
 
     @Override
@@ -293,6 +293,9 @@ final class GatewayCluster implements ClusterInstance {
 
     @Override
     public Set<Integer> controllerIds() {
+        if (config.numBrokers() > 1) {
+            throw unavailable("brokers that are no controllers");
+        }
         return Set.of(0);
     }
 
