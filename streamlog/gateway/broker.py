@@ -32,6 +32,10 @@ R = TypeVar("R")
 class Coordinator(Protocol):
     """What keeps state for clients: of groups, of transactions."""
 
+    async def prepare(self) -> None:
+        """Create the topic that the state is kept in, unless it exists."""
+        ...
+
     def begin_to_stop(self) -> None:
         """Let requests that wait answer now, and end timers."""
         ...

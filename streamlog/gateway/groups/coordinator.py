@@ -127,6 +127,11 @@ class GroupCoordinator:
             self._loading = None
             raise
 
+    async def prepare(self) -> None:
+        """Create the topic of groups if it is missing: clients see it once they find this."""
+        if not self._broker.settings.is_read_only:
+            await self.log.create()
+
     async def _load(self) -> None:
         state = await self.log.load()
         await self._broker.run(self.settings.load)

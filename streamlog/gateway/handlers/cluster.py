@@ -3,20 +3,27 @@
 Source: KafkaApis.handleTopicMetadataRequest, handleDescribeCluster, ReplicaManager.describeLogDirs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from streamlog.errors import InvalidTopicError, StreamLogError, UnknownTopicError
-from streamlog.gateway.broker import Broker
+from streamlog.gateway.broker import Broker, Coordinator
 from streamlog.gateway.catalog import INTERNAL_TOPICS, CatalogEntry
 from streamlog.gateway.error_codes import ErrorCode, code_of
+from streamlog.gateway.groups.coordinator import GroupCoordinator
 from streamlog.gateway.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, operations
 from streamlog.gateway.request import Request
+from streamlog.gateway.transactions.coordinator import TransactionCoordinator
 from streamlog.protocol.apis import ZERO_UUID
+from streamlog.protocol.internal_topics import Decoder
 from streamlog.topic import check_topic_name
 
 __all__ = ["HANDLERS", "described"]
 
+_COORDINATORS: Final[dict[str, Callable[[Broker], Coordinator]]] = {
+    Decoder.OFFSETS.value: GroupCoordinator,
+    Decoder.TRANSACTIONS.value: TransactionCoordinator,
+}
 _BROKERS, _CONTROLLERS = 1, 2  # DescribeClusterRequest.EndpointType
 
 
@@ -51,7 +58,7 @@ async def _asked(broker: Broker, request: Request, wanted: dict[str, Any]) -> di
     if entry is None and request.values["allowAutoTopicCreation"]:
         try:
             check_topic_name(name)
-            await broker.run(broker.manager.ensure_topic, name)
+            await _created(broker, name)
         except UnknownTopicError:
             return _missing(name, topic_id, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         except StreamLogError as error:
@@ -64,6 +71,17 @@ async def _asked(broker: Broker, request: Request, wanted: dict[str, Any]) -> di
             return _missing(name, topic_id, ErrorCode.INVALID_TOPIC_EXCEPTION)
         return _missing(name, topic_id, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return _topic(broker, request, entry)
+
+
+async def _created(broker: Broker, name: str) -> None:
+    """Create a topic because a client asked for it; that of a coordinator as the coordinator does.
+
+    Source: AutoTopicCreationManager.creatableTopic.
+    """
+    kind = _COORDINATORS.get(name)
+    if kind is not None and broker.config.auto_create_topics_enable:
+        await broker.coordinator(kind).prepare()
+    await broker.run(broker.manager.ensure_topic, name)
 
 
 def described(

@@ -132,6 +132,11 @@ class TransactionCoordinator:
     def _failed(task: "asyncio.Task[None]") -> bool:
         return task.cancelled() or task.exception() is not None
 
+    async def prepare(self) -> None:
+        """Create the topic of transactions if it is missing."""
+        if not self._broker.settings.is_read_only:
+            await self._log.create()
+
     async def _load(self) -> None:
         loaded = await self._log.load()
         for key, value in loaded.values.items():
