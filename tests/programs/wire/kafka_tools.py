@@ -5,8 +5,9 @@
 Maven fetches the test jars that `kafka-tools/pom.xml` names into `.cache`; `jars.sha256` has their
 checksums. An extension of JUnit in `kafka-tools/` stands in for the one that starts clusters for
 Kafka's tests: each test gets a gateway on a fresh root. A test that asks for what one broker does
-not have, or that looks into the broker's process, is reported as skipped, with the reason. Kafka
-publishes no jar with the integration tests of its clients.
+not have, or that looks into the broker's process, is reported as skipped, with the reason. Classes
+about what the gateway does not serve are left out: quotas, share and Streams groups. Kafka publishes
+no jar with the integration tests of its clients.
 """
 
 import argparse
@@ -21,13 +22,23 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from streamlog.config.log_config import broker_synonyms
 from streamlog.config.server_config import root_settings
 from streamlog.gateway import Address
-from tests.programs.wire.suites import CACHE, Outcome, fresh_gateway, run_suite
+from tests.programs.wire.suites import (
+    CACHE,
+    Outcome,
+    Reasons,
+    fresh_gateway,
+    run_suite,
+)
+from tests.programs.wire.suites import (
+    OMITTED as OMITTED_RESULT,
+)
 
 VERSION: Final = "4.2.0"
 SUITE: Final = f"Kafka {VERSION}, tests of tools and requests"
@@ -35,6 +46,7 @@ SOURCES: Final = Path(__file__).with_name("kafka-tools")
 SUMS: Final = SOURCES / "jars.sha256"
 TEST_TIMEOUT_S: Final = 60
 RUN_TIMEOUT_S: Final = 3600
+AT_ONCE: Final = 2  # their tests wait more than they work
 _NOTE_LENGTH: Final = 300
 
 _TOOLS: Final = "org.apache.kafka.tools"
@@ -62,7 +74,6 @@ CLASSES: Final = (
     f"{_GROUPS}.ResetConsumerGroupOffsetTest",
     f"{_TOOLS}.reassign.ReassignPartitionsCommandTest",
     "org.apache.kafka.api.EndToEndClusterIdTest",
-    "org.apache.kafka.server.quota.ClientQuotasRequestTest",
     "kafka.api.GroupCoordinatorIntegrationTest",
     "kafka.coordinator.transaction.ProducerIntegrationTest",
     f"{_REQUESTS}.ApiVersionsRequestTest",
@@ -84,6 +95,73 @@ CLASSES: Final = (
     f"{_REQUESTS}.TxnOffsetCommitRequestTest",
     f"{_REQUESTS}.WriteTxnMarkersRequestTest",
 )
+
+
+_OTHER_GROUPS: Final = "share groups and Streams groups are not served"
+_NODES: Final = "compares what several nodes report"
+_INSIDE: Final = "looks for plugins of the broker in the process of the test"
+OMITTED: Final[Reasons] = {
+    "ApiVersionsRequestTest.testApiVersionsRequest": _OTHER_GROUPS,
+    "ApiVersionsRequestTest.testApiVersionsRequestIncludesUnreleasedApis": _OTHER_GROUPS,
+    "BrokerApiVersionsCommandTest.testBrokerApiVersionsCommandOutput": _OTHER_GROUPS,
+    "ConfigCommandIntegrationTest.testAlterStreamsGroupNumOfStandbyReplicas": _OTHER_GROUPS,
+    "ConfigCommandIntegrationTest.testDescribeStreamsGroupConfigs": _OTHER_GROUPS,
+    "DescribeQuorumRequestTest.testDescribeQuorum": _NODES,
+    "EndToEndClusterIdTest.testEndToEndWithClassicProtocol": _INSIDE,
+    "EndToEndClusterIdTest.testEndToEndWithConsumerProtocol": _INSIDE,
+    "GroupsCommandTest.testGroupCommand": _OTHER_GROUPS,
+    "MetadataQuorumCommandTest.testDescribeQuorumReplicationSuccessful": _NODES,
+    "TopicCommandTest.testDescribeUnderReplicatedPartitionsWhenReassignmentIsInProgress": (
+        "moves replicas between six brokers"
+    ),
+}
+_BROKERS_FILE: Final = "clients cannot change the broker's settings, which are those of a file"
+_GROUPS_OWN: Final = "groups have no settings of their own"
+_ORDER: Final = "expects Kafka's order, that of a hash table; here it is that of creation"
+REASONS: Final[Reasons] = {
+    **OMITTED,
+    "ConfigCommandIntegrationTest.testAddConfigKeyValuesUsingCommand[1]": _BROKERS_FILE,
+    "ConfigCommandIntegrationTest.testClientMetricsConfigUpdate[1]": "no clients' metrics",
+    "ConfigCommandIntegrationTest.testDynamicBrokerConfigUpdateUsingKraft[1]": _BROKERS_FILE,
+    "ConfigCommandIntegrationTest.testExitWithNonZeroStatusOnUpdatingUnallowedConfig[1]": (
+        _BROKERS_FILE
+    ),
+    "ConfigCommandIntegrationTest.testGroupConfigUpdateUsingKraft[1]": _GROUPS_OWN,
+    "ConfigCommandIntegrationTest.testNullStatusOnKraftCommandAlterClientMetrics[1]": (
+        "no clients' metrics"
+    ),
+    "ConfigCommandIntegrationTest.testNullStatusOnKraftCommandAlterGroup[1]": _GROUPS_OWN,
+    "ConfigCommandIntegrationTest.testNullStatusOnKraftCommandAlterUserQuota[1]": (
+        "there are no quotas"
+    ),
+    "ConfigCommandIntegrationTest.testUpdateBrokerConfigNotAffectedByInvalidConfig[1]": (
+        _BROKERS_FILE
+    ),
+    "ConfigCommandIntegrationTest.testUpdateClusterWideConfigInKRaftThenShouldSuccessful[1]": (
+        _BROKERS_FILE
+    ),
+    "ConfigCommandIntegrationTest.testUpdateInvalidBrokerConfigs[1]": _BROKERS_FILE,
+    "ConfigCommandIntegrationTest"
+    ".testUpdatePerBrokerConfigWithListenerNameInKRaftThenShouldSuccessful[1]": _BROKERS_FILE,
+    "ConsumerGroupDescribeRequestTest.testConsumerGroupDescribeWithNewGroupCoordinator[1]": _ORDER,
+    "ConsumerGroupHeartbeatRequestTest"
+    ".testConsumerGroupHeartbeatIsInaccessibleWhenDisabledByStaticConfig[1]": (
+        "both group protocols are always served"
+    ),
+    "ConsumerGroupHeartbeatRequestTest.testUpdateConsumerGroupHeartbeatConfigSuccessful[1]": (
+        _GROUPS_OWN
+    ),
+    "ListGroupsRequestTest.testListGroupsWithNewConsumerGroupProtocol[1]": _ORDER,
+    "OffsetFetchRequestTest.testGroupErrors[1]": (
+        "expects no coordinator before the topic of offsets exists; this server always is one"
+    ),
+    "SaslApiVersionsRequestTest.testApiVersionsRequestAfterSaslHandshakeRequest[1]": (
+        "expects PLAIN as the only mechanism; SCRAM is offered, too"
+    ),
+    "UserScramCredentialsCommandTest.testUserScramCredentialsRequests[1]": (
+        "users are those of a file, and there are no quotas"
+    ),
+}
 
 
 # ---- Kafka's jars and our classes ----------------------------------------------------------------
@@ -172,25 +250,44 @@ def _gateways() -> Iterator[int]:
 
 # ---- the run -------------------------------------------------------------------------------------
 def run(classes: Sequence[str], pattern: str) -> tuple[int, list[Outcome]]:
-    """Run the cluster tests of classes; return the runner's exit code, and the outcomes.
+    """Run the cluster tests of classes; return the worst exit code, and the outcomes.
 
-    The whole traces of failures stay in `.cache/wire/kafka_tools.results`, what the tests print in
-    `kafka_tools.log` beside it.
+    The whole traces of failures stay in `.cache/wire/kafka_tools-*.results`, what the tests print
+    in the logs beside them.
     """
-    results, log = CACHE / "kafka_tools.results", CACHE / "kafka_tools.log"
-    results.unlink(missing_ok=True)
-    with class_path() as found, _gateways() as port, log.open("wb") as output:
+    shares = [list(classes[number::AT_ONCE]) for number in range(AT_ONCE)]
+    with class_path() as found, _gateways() as port, ThreadPoolExecutor(AT_ONCE) as pool:
         options = ["-Xmx1g", "-Djava.security.manager=allow", "-cp", found]
         options += [f"-Dstreamlog.gateways={port}", f"-Dstreamlog.timeout={TEST_TIMEOUT_S} s"]
+        ends = [
+            pool.submit(_run_share, number, options, pattern, share)
+            for number, share in enumerate(shares)
+            if share
+        ]
+        codes, lines = zip(*(end.result() for end in ends), strict=True)
+    outcomes = [outcome(line) for share in lines for line in share]
+    simple = {each.rpartition(".")[2] for each in classes}
+    omitted = [
+        Outcome(test, OMITTED_RESULT)
+        for test in OMITTED
+        if test.partition(".")[0] in simple and re.search(pattern, test)
+    ]
+    return max(codes), outcomes + omitted
+
+
+def _run_share(
+    number: int, options: list[str], pattern: str, classes: list[str]
+) -> tuple[int, list[str]]:
+    """Run classes in a JVM of their own; return its exit code, and the results."""
+    results = CACHE / f"kafka_tools-{number}.results"
+    results.unlink(missing_ok=True)
+    omitted = "|".join(map(re.escape, OMITTED))
+    command = ["java", *options, "streamlog.RunTests", str(results), pattern, omitted, *classes]
+    with results.with_suffix(".log").open("wb") as output:
         done = subprocess.run(
-            ["java", *options, "streamlog.RunTests", str(results), pattern, *classes],
-            stdout=output,
-            stderr=output,
-            timeout=RUN_TIMEOUT_S,
-            check=False,
+            command, stdout=output, stderr=output, timeout=RUN_TIMEOUT_S, check=False
         )
-    lines = results.read_text("utf-8").splitlines()
-    return done.returncode, [outcome(line) for line in lines]
+    return done.returncode, results.read_text("utf-8").splitlines()
 
 
 def outcome(line: str) -> Outcome:
@@ -215,7 +312,9 @@ def main() -> int:
     classes = [each for each in CLASSES if re.search(given.classes, each)]
     is_whole = not given.run and not given.classes
     module = "tests.programs.wire.kafka_tools"
-    return run_suite(SUITE, module, lambda: run(classes, given.run), is_whole=is_whole)
+    return run_suite(
+        SUITE, module, lambda: run(classes, given.run), is_whole=is_whole, reasons=REASONS
+    )
 
 
 if __name__ == "__main__":

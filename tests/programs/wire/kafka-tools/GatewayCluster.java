@@ -112,6 +112,9 @@ final class GatewayCluster implements ClusterInstance {
         if (config.serverProperties().containsKey("remote.log.storage.system.enable")) {
             throw unavailable("remote storage");
         }
+        if (config.numControllers() > 1) {
+            throw unavailable(config.numControllers() + " controllers");
+        }
         if (config.numDisksPerBroker() > 1) {
             throw unavailable(config.numDisksPerBroker() + " disks");
         }

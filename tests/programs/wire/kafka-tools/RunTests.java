@@ -36,7 +36,8 @@ import org.junit.platform.launcher.core.LauncherFactory;
 /**
  * Runs the cluster tests of classes and writes a line of JSON per result.
  *
- * Arguments: the file for the results, a pattern that `Class.method` must match, and class names.
+ * Arguments: the file for the results, a pattern that `Class.method` must
+ * contain, one that it must not match, and class names.
  */
 public final class RunTests implements TestExecutionListener {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -49,10 +50,10 @@ public final class RunTests implements TestExecutionListener {
     }
 
     public static void main(String[] args) throws Exception {
-        Pattern wanted = Pattern.compile(args[1]);
+        Pattern wanted = Pattern.compile(args[1]), omitted = Pattern.compile(args[2]);
         LauncherDiscoveryRequest request = LauncherDiscoveryRequestBuilder.request()
-            .selectors(Arrays.stream(args).skip(2).map(DiscoverySelectors::selectClass).toList())
-            .filters((PostDiscoveryFilter) test -> filter(test, wanted))
+            .selectors(Arrays.stream(args).skip(3).map(DiscoverySelectors::selectClass).toList())
+            .filters((PostDiscoveryFilter) test -> filter(test, wanted, omitted))
             .configurationParameter("junit.jupiter.extensions.autodetection.enabled", "true")
             .configurationParameter("junit.jupiter.extensions.autodetection.exclude",
                 "org.apache.kafka.common.test.junit.ClusterTestExtensions")
@@ -92,7 +93,7 @@ public final class RunTests implements TestExecutionListener {
         }
     }
 
-    private static FilterResult filter(TestDescriptor test, Pattern wanted) {
+    private static FilterResult filter(TestDescriptor test, Pattern wanted, Pattern omitted) {
         Optional<MethodSource> source = test.getSource()
             .filter(MethodSource.class::isInstance).map(MethodSource.class::cast);
         if (source.isEmpty()) {
@@ -102,7 +103,9 @@ public final class RunTests implements TestExecutionListener {
         boolean needsCluster = method.isAnnotationPresent(ClusterTest.class)
             || method.isAnnotationPresent(ClusterTests.class)
             || method.isAnnotationPresent(ClusterTemplate.class);
-        return FilterResult.includedIf(needsCluster && wanted.matcher(name(source.get())).find());
+        String name = name(source.get());
+        return FilterResult.includedIf(
+            needsCluster && wanted.matcher(name).find() && !omitted.matcher(name).matches());
     }
 
     private static String name(MethodSource source) {
