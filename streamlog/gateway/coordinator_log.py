@@ -12,6 +12,7 @@ Source: org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime, Coordina
 import asyncio
 import itertools
 import struct
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -100,6 +101,7 @@ class CoordinatorLog:
     """
 
     def __init__(self, broker: Broker, topic: InternalTopic) -> None:
+        self._creation = threading.Lock()
         self._broker, self._topic = broker, topic
         self._waiting: list[_Write] = []
         self._drain: asyncio.Task[None] | None = None
@@ -243,7 +245,9 @@ class CoordinatorLog:
 
     def _create(self) -> None:
         manager, topic = self._broker.manager, self._topic
-        if not topic_exists(manager.log_root, topic.name):
+        with self._creation:  # several clients may look for the coordinator at once
+            if topic_exists(manager.log_root, topic.name):
+                return
             manager.create_topic(topic.name, topic.partitions, topic.configs, if_not_exists=True)
 
     def _load(self) -> LoadedState:

@@ -1,5 +1,6 @@
 """FindCoordinator: every group and transactional id is coordinated here."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,15 @@ def test_a_coordinator_that_was_found_has_its_topic(client: WireClient) -> None:
     assert topic["partitions"][0]["errorCode"] == ErrorCode.NONE
     client.call("FindCoordinator", 6, coordinatorKeys=["t"], keyType=1)
     assert _topics(client) == {"__consumer_offsets": 50, "__transaction_state": 50}
+
+
+def test_many_clients_find_a_coordinator_at_once(gateway: Gateway) -> None:
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(WireClient(gateway.bootstrap_servers)) for _ in range(6)]
+        sent = [each.send("FindCoordinator", 3, key="g", keyType=0) for each in clients]
+        for each, number in zip(clients, sent, strict=True):
+            answer = each.receive("FindCoordinator", 3, number)
+            assert answer["errorCode"] == ErrorCode.NONE, answer
 
 
 def test_a_root_that_is_only_read_stays_as_it_is(root: Path) -> None:

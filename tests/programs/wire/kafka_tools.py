@@ -6,8 +6,8 @@ Maven fetches the test jars that `kafka-tools/pom.xml` names into `.cache`; `jar
 checksums. An extension of JUnit in `kafka-tools/` stands in for the one that starts clusters for
 Kafka's tests: each test gets a gateway on a fresh root. A test that asks for what one broker does
 not have, or that looks into the broker's process, is reported as skipped, with the reason. Classes
-about what the gateway does not serve are left out: quotas, share and Streams groups. Kafka publishes
-no jar with the integration tests of its clients.
+about what the gateway does not serve are left out: quotas, share and Streams groups. The
+integration tests of Kafka's clients are in no jar that Kafka publishes.
 """
 
 import argparse
