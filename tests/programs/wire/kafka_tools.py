@@ -116,7 +116,6 @@ OMITTED: Final[Reasons] = {
     ),
 }
 _BROKERS_FILE: Final = "clients cannot change the broker's settings, which are those of a file"
-_GROUPS_OWN: Final = "groups have no settings of their own"
 _ORDER: Final = "expects Kafka's order, that of a hash table; here it is that of creation"
 REASONS: Final[Reasons] = {
     **OMITTED,
@@ -126,11 +125,9 @@ REASONS: Final[Reasons] = {
     "ConfigCommandIntegrationTest.testExitWithNonZeroStatusOnUpdatingUnallowedConfig[1]": (
         _BROKERS_FILE
     ),
-    "ConfigCommandIntegrationTest.testGroupConfigUpdateUsingKraft[1]": _GROUPS_OWN,
     "ConfigCommandIntegrationTest.testNullStatusOnKraftCommandAlterClientMetrics[1]": (
         "no clients' metrics"
     ),
-    "ConfigCommandIntegrationTest.testNullStatusOnKraftCommandAlterGroup[1]": _GROUPS_OWN,
     "ConfigCommandIntegrationTest.testNullStatusOnKraftCommandAlterUserQuota[1]": (
         "there are no quotas"
     ),
@@ -148,10 +145,8 @@ REASONS: Final[Reasons] = {
     ".testConsumerGroupHeartbeatIsInaccessibleWhenDisabledByStaticConfig[1]": (
         "both group protocols are always served"
     ),
-    "ConsumerGroupHeartbeatRequestTest.testUpdateConsumerGroupHeartbeatConfigSuccessful[1]": (
-        _GROUPS_OWN
-    ),
     "ListGroupsRequestTest.testListGroupsWithNewConsumerGroupProtocol[1]": _ORDER,
+    "MetadataQuorumCommandTest.testDescribeQuorumStatusSuccessful[2]": _NODES,
     "OffsetFetchRequestTest.testGroupErrors[1]": (
         "expects no coordinator before the topic of offsets exists; this server always is one"
     ),
