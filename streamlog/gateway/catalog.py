@@ -92,15 +92,18 @@ class Catalog:
         # File times advance in steps: another change may still get the same time as the last.
         is_settled = max(stamp) < (self._root.clock.now_ms() - _SETTLED_MS) * 1_000_000
         with self._guard:
-            entries = {name: self._entry(name) for name in topics.list_topics(self._root)}
+            directories = topics.directories_by_topic(self._root)
+            entries = {
+                name: self._entry(name, directories.get(name, {}))
+                for name in topics.list_topics(self._root)
+            }
             self._by_name = entries
             self._by_id = {
                 each.topic_id: each for each in entries.values() if each.topic_id != ZERO_UUID
             }
             self._stamp = stamp if is_settled else None
 
-    def _entry(self, name: str) -> CatalogEntry:
-        directories = topics.partition_directories(self._root, name)
+    def _entry(self, name: str, directories: Mapping[int, str]) -> CatalogEntry:
         topic_id = None
         for path in directories.values():
             try:

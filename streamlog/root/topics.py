@@ -27,6 +27,7 @@ from streamlog.segment.filenames import parse_log_file_name
 from streamlog.topic import TopicPartition, check_topic_name, parse_partition_directory
 
 __all__ = [
+    "directories_by_topic",
     "directories_named",
     "find_partitions",
     "is_partition",
@@ -42,7 +43,7 @@ __all__ = [
 def list_topics(root: LogRoot) -> list[str]:
     """Return the names of a root's topics, sorted."""
     if not is_our_root(root):
-        return sorted(_directories_by_topic(root))
+        return sorted(directories_by_topic(root))
     found = []
     for name in root.fs.list(root.topics):
         if name.endswith("~"):  # directory of topics whose names are too long for one file name
@@ -62,7 +63,7 @@ def topic_exists(root: LogRoot, topic: str) -> bool:
     check_topic_name(topic)
     if is_our_root(root):
         return root.fs.stat(root.topic_properties(topic)) is not None
-    return topic in _directories_by_topic(root)
+    return topic in directories_by_topic(root)
 
 
 def partition_directories(root: LogRoot, topic: str) -> dict[int, str]:
@@ -71,7 +72,7 @@ def partition_directories(root: LogRoot, topic: str) -> dict[int, str]:
     Partitions of a topic with a settings file may be empty. Dangling links are included: opening
     one is an error, while leaving it out would silently lose records.
     """
-    return _directories_by_topic(root, only=topic).get(topic, {})
+    return directories_by_topic(root, only=topic).get(topic, {})
 
 
 def directories_named(root: LogRoot, topic: str) -> dict[int, str]:
@@ -118,7 +119,13 @@ def _instead(topic: str, known: list[str], offline: Sequence[str]) -> str:
     return use + (back if offline else "")
 
 
-def _directories_by_topic(root: LogRoot, *, only: str | None = None) -> dict[str, dict[int, str]]:
+def directories_by_topic(root: LogRoot, *, only: str | None = None) -> dict[str, dict[int, str]]:
+    """Return the directories of all partitions by topic and number, from one listing.
+
+    Args:
+        root: The root.
+        only: The only topic wanted; None: all.
+    """
     named = [parse_partition_directory(name) for name in root.fs.list(root.path)]
     is_ours = is_our_root(root)
     registered: dict[str, bool] = {}
@@ -208,7 +215,7 @@ def find_partitions(fs: FileSystem, path: str) -> dict[str, dict[int, str]]:
     check_root(root)
     if not is_our_root(root) and _is_partition(fs, path):
         return _named_after(path, path)
-    by_topic = _directories_by_topic(root)
+    by_topic = directories_by_topic(root)
     return {topic: by_topic[topic] for topic in list_topics(root) if topic in by_topic}
 
 
