@@ -21,8 +21,8 @@ from typing import Final
 
 from tests.programs.wire.aiokafka_conftest import USERS
 from tests.programs.wire.pytest_suite import run_pytest
-from tests.programs.wire.sources import Commit
-from tests.programs.wire.suites import CACHE, OMITTED, Outcome, Reasons, fresh_gateway, run_suite
+from tests.programs.wire.sources import Commit, plugins
+from tests.programs.wire.suites import OMITTED, Outcome, Reasons, fresh_gateway, run_suite
 
 VERSION: Final = "0.14.0"
 SUITE: Final = f"aiokafka {VERSION} tests"
@@ -70,7 +70,7 @@ def run(expression: str) -> tuple[int, list[Outcome]]:
         tls = _certificates(folder / "certificates")
         enter = stack.enter_context
         environment = {
-            "PYTHONPATH": str(_plugins()),
+            "PYTHONPATH": str(plugins(_REQUIREMENTS)),
             # One test takes it that the only broker's id is 0.
             "WIRE_PLAINTEXT": enter(fresh_gateway(PROPERTIES, node_id=0)).bootstrap_servers,
             "WIRE_SSL": enter(fresh_gateway(PROPERTIES, tls=tls)).bootstrap_servers,
@@ -92,15 +92,6 @@ def _node(test: str) -> str:
     place, name = test.split("::")
     module, *classes = place.split(".")
     return "::".join([f"tests/{module}.py", *classes, name])
-
-
-def _plugins() -> Path:
-    """Return a directory with the plugins of pytest that the tests need."""
-    folder = CACHE / f"aiokafka-{VERSION}-plugins"
-    if not folder.exists():
-        pip = [sys.executable, "-m", "pip", "--quiet", "install", "--no-deps", "--require-hashes"]
-        subprocess.run([*pip, "--target", folder, "--requirement", _REQUIREMENTS], check=True)
-    return folder
 
 
 def _certificates(folder: Path) -> Path:

@@ -9,16 +9,15 @@ line per test and subtest. The exit code is 0 if all passed or were skipped.
 
 import argparse
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.programs.wire.suites import CACHE, Outcome, fresh_gateway, run_suite
+from tests.programs.wire.go_command import go, go_environment
+from tests.programs.wire.suites import Outcome, fresh_gateway, run_suite
 
 MODULE: Final = Path(__file__).with_name("franz-go")
 PACKAGE: Final = "github.com/twmb/franz-go/pkg/kgo"
@@ -29,27 +28,6 @@ AT_ONCE: Final = 4
 _NOTE_LENGTH: Final = 300
 _RESULTS: Final = {"pass": "passed", "fail": "failed", "skip": "skipped"}
 _LOGGED: Final = re.compile(r"\w+_test\.go:\d+: (.*)")
-
-
-def go() -> str:
-    """Return the path of the go command.
-
-    Raises:
-        FileNotFoundError: Go is not installed.
-    """
-    found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
-    if found is None:
-        raise FileNotFoundError("go is neither in PATH nor in /usr/local/go/bin")
-    return found
-
-
-def go_environment() -> dict[str, str]:
-    """Return the variables of the go command: modules are cached with the suites."""
-    return os.environ | {
-        "GOFLAGS": "-mod=readonly -modcacherw",
-        "GOMODCACHE": str(CACHE / "go"),
-        "GOWORK": "off",
-    }
 
 
 def run(pattern: str, records: int) -> tuple[int, list[Outcome]]:

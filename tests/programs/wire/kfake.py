@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from streamlog.gateway import Address
-from tests.programs.wire.franz_go import go, go_environment, outcomes
+from tests.programs.wire.franz_go import outcomes
+from tests.programs.wire.go_command import go, go_environment
 from tests.programs.wire.suites import Outcome, Reasons, fresh_gateway, run_suite
 
 FOLDER: Final = Path(__file__).with_name("kfake-scenarios")
@@ -34,13 +35,13 @@ AT_ONCE: Final = 4
 REASONS: Final[Reasons] = {
     "TestCreateTopicsReplicaAssignment": "three brokers",
     "TestGroupMaxSize848": (
-        "joins without a member id, which Kafka refuses, too; group.max.size is of classic groups"
+        "joins without a member id, which a broker refuses, too; the setting is of classic groups"
     ),
     "TestDescribeProducersAfterCommit": (
-        "Kafka also describes producers without a transaction, until their ids expire"
+        "a broker, too, describes producers without a transaction, until their ids expire"
     ),
     "TestFenceBeforeProducerCommit": (
-        "Kafka, too, answers CONCURRENT_TRANSACTIONS until the fenced transaction is aborted"
+        "a broker, too, answers CONCURRENT_TRANSACTIONS until the fenced transaction is aborted"
     ),
 }
 

@@ -1,6 +1,7 @@
-"""Other projects' suites: fetched once into `.cache/wire`, verified, never committed."""
+"""Other projects' suites and what they need: fetched once into `.cache/wire`, verified."""
 
 import contextlib
+import hashlib
 import os
 import subprocess
 import sys
@@ -85,6 +86,23 @@ class Commit(NamedTuple):
                 _git(checkout, "fetch", "--quiet", "--depth=1", repository, self.commit)
                 _git(checkout, "checkout", "--quiet", "FETCH_HEAD")
         return folder
+
+
+def plugins(requirements: Path) -> Path:
+    """Return a directory with the packages of a requirements file, which has their hashes.
+
+    Raises:
+        OSError: They can neither be fetched nor found in the cache.
+    """
+    digest = hashlib.sha256(requirements.read_bytes()).hexdigest()
+    folder = CACHE / f"{requirements.stem}-{digest[:16]}"
+    if not folder.exists():
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+        only = ["--no-deps", "--only-binary=:all:", "--require-hashes"]
+        with _filled(folder) as target:
+            where = [f"--target={target}", f"--requirement={requirements}"]
+            _run([*pip, *only, *where], requirements.name)
+    return folder
 
 
 def _git(folder: Path, *arguments: str) -> None:

@@ -72,8 +72,13 @@ func SeedTopics(partitions int32, names ...string) Opt {
 // NewCluster starts a gateway.
 func NewCluster(opts ...Opt) (*Cluster, error) {
 	c := &Cluster{
-		properties: map[string]string{"auto.create.topics.enable": "false"},
-		controls:   make(map[int16][]Control),
+		properties: map[string]string{
+			"auto.create.topics.enable": "false",
+			// The scenarios want shorter times than Kafka allows by default.
+			"group.consumer.min.heartbeat.interval.ms": "100",
+			"group.consumer.min.session.timeout.ms":    "500",
+		},
+		controls: make(map[int16][]Control),
 	}
 	for _, opt := range opts {
 		opt(c)
