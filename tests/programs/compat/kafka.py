@@ -176,6 +176,18 @@ def broker_classpath(version: str = VERSION) -> str:
     return f"{_jars(version, f'kafka_{scala}')}/*"
 
 
+def tool_command(name: str) -> list[str]:
+    """Return the command of one of the current release's command-line tools.
+
+    Args:
+        name: Its class, such as `org.apache.kafka.tools.TopicCommand`.
+
+    Raises:
+        KafkaUnavailableError: Java or the jars are missing.
+    """
+    return [java(), *QUICK_TO_START, "-cp", f"{_jars(VERSION, 'kafka-tools')}/*", name]
+
+
 def run_tool(name: str, *arguments: str, timeout_s: float = 120) -> str:
     """Return the output of one of the current release's command-line tools.
 
@@ -188,8 +200,7 @@ def run_tool(name: str, *arguments: str, timeout_s: float = 120) -> str:
         KafkaUnavailableError: Java or the jars are missing.
         RuntimeError: The tool failed.
     """
-    jars = _jars(VERSION, "kafka-tools")
-    command = [java(), *QUICK_TO_START, "-cp", f"{jars}/*", name, *arguments]
+    command = [*tool_command(name), *arguments]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     if ran.returncode != 0:
         raise RuntimeError(f"{name} failed: {ran.stdout}{ran.stderr}")

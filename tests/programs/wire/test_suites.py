@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs.wire import kafka_tools, pytest_suite, sources, suites
+from tests.programs.wire import kafka_tools, librdkafka, pytest_suite, sources, suites
 from tests.programs.wire.franz_go import outcomes
 from tests.programs.wire.report_card import page
 from tests.programs.wire.sources import Commit, Sdist
@@ -191,3 +191,41 @@ def test_outcomes_of_junit() -> None:
         Outcome("T.a[2]", "failed", "AssertionFailedError: expected: <1> but was: <2>"),
     ]
     assert kafka_tools.outcome(line("skipped", "needs 2 disks")).note == "needs 2 disks"
+
+
+TABLE = """
+struct test tests[] = {
+    {.name = "<MAIN>", .flags = TEST_F_LOCAL},
+    _TEST(0004_conf, TEST_F_LOCAL),
+    _TEST(0012_produce_consume, 0),
+    _TEST(0107_topic_recreate, 0, TEST_BRKVER_TOPIC_ADMINAPI, .scenario = "noautocreate"),
+    _TEST(0171_share_consumer_consume, 0, TEST_BRKVER(4, 2, 0, 0)),
+    {NULL}
+};
+"""
+
+
+def test_librdkafkas_table_of_programs() -> None:
+    given = librdkafka.programs(TABLE)
+    assert [each.needs_no_broker for each in given] == [True, False, False, False]
+    jobs = librdkafka.jobs_of(given, [])
+    assert [job.name for job in jobs] == ["0012-default", "0107-noautocreate"]
+    assert [each.test for each in librdkafka.omitted(given)] == ["0171_share_consumer_consume"]
+    (chosen,) = librdkafka.jobs_of(given, ["0171"])
+    assert chosen.programs == given[-1:]
+
+
+def test_outcomes_of_librdkafkas_programs() -> None:
+    group = [librdkafka.Program(f"000{n}_x", "0", "default") for n in range(4)]
+    text = (
+        "\x1b[36m================= Test 0000_x PASSED =================\n"
+        "WARN: SKIPPING TEST: no headers\n================= Test 0001_x SKIPPED =====\n"
+        '### Test "0002_x" failed at a.c:7:main() at Mon: ###\nexpected 2\n'
+    )
+    assert librdkafka.outcomes(text, group[:2], "part") == [
+        Outcome("0000_x/part", "passed"),
+        Outcome("0001_x/part", "skipped", "no headers"),
+    ]
+    assert librdkafka.outcomes(text, group[2:3]) == [
+        Outcome("0002_x", "failed", "a.c:7:main() expected 2")
+    ]
