@@ -206,8 +206,14 @@ class Connection:
             if sent < region.size:
                 # A corked socket sends full packets only, and they may exceed the client's window.
                 self._cork(is_corked=False)
+                if transport.is_closing():
+                    raise ConnectionAbortedError("closed within a response")
                 sent += await asyncio.get_running_loop().sendfile(
-                    transport, cast(IO[bytes], region), region.offset + sent, region.size - sent
+                    transport,
+                    cast(IO[bytes], region),
+                    region.offset + sent,
+                    region.size - sent,
+                    fallback=False,  # it would read the file: after a reset, and for nobody
                 )
         except ConnectionError:
             raise

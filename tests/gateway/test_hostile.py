@@ -5,6 +5,7 @@ import os
 import random
 import resource
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -14,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from streamlog import LogManager
+from streamlog import LogManager, Record
 from streamlog.gateway import Gateway, GatewaySettings, serve
 from streamlog.protocol.apis import apis
+from tests.gateway.fetching import request
 from tests.gateway.wire_client import WireClient, frame
 
 
@@ -84,6 +86,27 @@ def test_a_client_that_sends_slowly_is_served(root: Path) -> None:
         assert slow.receive("ApiVersions", 3, 1)["errorCode"] == 0
 
 
+def test_a_client_that_resets_while_records_are_sent_is_no_error(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with LogManager.open(root, create=True) as manager:
+        manager.create_topic("orders", 1)
+        log = manager.log("orders", 0)
+        for _ in range(64):
+            log.append([Record(value=bytes(1 << 19))])
+    data = frame("Fetch", 12, 1, request(12, "orders", {0: 0}, {"partitionMaxBytes": 50 << 20}))
+    with serve(root) as gateway:
+        with socket.socket() as gone:
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            gone.connect(gateway.address)
+            gone.sendall(len(data).to_bytes(4, "big") + data)
+            assert gone.recv(1000)
+            time.sleep(0.1)  # the server waits for room
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert is_served(gateway.bootstrap_servers)
+    assert [each.getMessage() for each in caplog.records if each.name == "asyncio"] == []
+
+
 def test_a_silent_client_is_disconnected(root: Path) -> None:
     with LogManager.open(root, create=True):
         pass
@@ -142,8 +165,8 @@ def test_a_thousand_clients_are_served(root: Path) -> None:
 
 
 def test_a_client_that_never_reads_delays_no_other(gateway: Gateway) -> None:
-    request = frame("ApiVersions", 3, 1, {})
-    framed = len(request).to_bytes(4, "big") + request
+    data = frame("ApiVersions", 3, 1, {})
+    framed = len(data).to_bytes(4, "big") + data
     with socket.create_connection(gateway.address) as greedy:
         greedy.setblocking(False)
         with contextlib.suppress(BlockingIOError):
