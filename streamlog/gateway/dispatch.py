@@ -97,6 +97,8 @@ async def serve_request(broker: Broker, peer: Peer, data: bytes) -> Answer | Non
         CorruptRecordError: The bytes are not a request; the connection cannot be used further.
         ConnectionError: The handler closes the connection instead of answering.
     """
+    if security.expects_token(peer):
+        return Answer(await security.answer_token(broker, peer, data), [])
     header = decode_header(data)
     api = apis_by_key().get(header.key)
     if api is None:
@@ -189,8 +191,7 @@ def _served() -> list[dict[str, int]]:
     served = []
     for api in apis_by_key().values():
         if api.name in _handlers() or api.name == API_VERSIONS:
-            # Without Produce v0 librdkafka compresses nothing (KAFKA-18659). After SaslHandshake v0
-            # the exchange would follow without requests around it.
-            first = {"Produce": 0, "SaslHandshake": 1}.get(api.name, api.versions[0])
+            # Without Produce v0 librdkafka compresses nothing (KAFKA-18659).
+            first = {"Produce": 0}.get(api.name, api.versions[0])
             served.append({"apiKey": api.key, "minVersion": first, "maxVersion": api.versions[-1]})
     return served

@@ -109,6 +109,23 @@ def test_the_answer_to_a_wrong_password_says_so_and_closes(root: Path, users: st
             client.receive_frame()
 
 
+def test_the_exchange_of_old_clients_has_no_requests(root: Path, users: str) -> None:
+    with secured(root, users) as address:
+        with WireClient(address) as client:
+            served = client.call("ApiVersions", 3)["apiKeys"]
+            (handshake,) = [each for each in served if each["apiKey"] == 17]
+            assert (handshake["minVersion"], handshake["maxVersion"]) == (0, 1)
+            assert client.call("SaslHandshake", 0, mechanism="PLAIN")["errorCode"] == 0
+            client.send_frame(b"\0bob\0b")
+            assert client.receive_frame() == b""
+            assert client.call("Metadata", 12, topics=None)["errorCode"] == 0
+        with WireClient(address) as client:
+            client.call("SaslHandshake", 0, mechanism="PLAIN")
+            client.send_frame(b"\0bob\0wrong")
+            with pytest.raises(ConnectionError):
+                client.receive_frame()
+
+
 @pytest.mark.parametrize("message", [b"", b"alice", b"\0alice", b"\0\xff\0b", b"bob\0alice\0b"])
 def test_a_malformed_plain_message_is_refused(root: Path, users: str, message: bytes) -> None:
     with secured(root, users) as address, WireClient(address) as client:
