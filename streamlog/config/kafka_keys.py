@@ -31,7 +31,7 @@ _BROKER_KEYS: Final = frozenset({
     "allow.everyone.if.no.acl.found", "auto.include.jmx.reporter", "auto.leader.rebalance.enable",
     "log.cleaner.io.buffer.size", "log.cleaner.threads",
     "log.flush.offset.checkpoint.interval.ms", "log.flush.scheduler.interval.ms",
-    "log.flush.start.offset.checkpoint.interval.ms", "log.initial.task.delay.ms",
+    "log.flush.start.offset.checkpoint.interval.ms",
     "log.local.retention.bytes", "log.local.retention.ms",
     "log.message.downconversion.enable", "log.message.format.version",
     "log.message.timestamp.difference.max.ms", "num.io.threads", "num.network.threads",

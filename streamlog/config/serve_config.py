@@ -42,6 +42,11 @@ class ServeConfig:
     """
 
     # fmt: off
+    log_initial_task_delay_ms: int = setting(
+        "log.initial.task.delay.ms", LONG, at_least(0),
+        "How long `streamlog serve` runs before it first checks retention and compaction.",
+        default=30_000, unit="ms",
+    )
     offsets_retention_check_interval_ms: int = setting(
         "offsets.retention.check.interval.ms", LONG, at_least(1),
         "Interval at which `streamlog serve` checks for committed offsets that expired.",

@@ -193,9 +193,11 @@ def _only_server(manager: LogManager) -> FileLock:
 async def _maintain(broker: Broker) -> None:
     """Run due retention and compaction, in slices, beside the requests."""
     maintenance = await broker.run(Maintenance, broker.manager.root)
+    delay_s = broker.config.serve.log_initial_task_delay_ms / 1000
     try:
         while True:
-            await asyncio.sleep(_TICK_S)
+            await asyncio.sleep(delay_s)
+            delay_s = _TICK_S
             try:
                 report = await broker.run(maintenance.run_due, budget_ms=_TICK_BUDGET_MS)
             except StreamLogError as error:

@@ -127,8 +127,11 @@ def test_the_command_warns_of_an_open_address(root: Path) -> None:
     assert "warning: 0.0.0.0:0 can be reached from other hosts" in warning
 
 
-def test_maintenance_runs_in_the_server(root: Path) -> None:
+@pytest.mark.parametrize("delay_ms", [0, 30_000])
+def test_maintenance_runs_in_the_server_after_a_delay(root: Path, delay_ms: int) -> None:
     with LogManager.open(root, create=True) as manager:
+        settings = Path(manager.log_root.server_properties)
+        settings.write_text(f"log.initial.task.delay.ms={delay_ms}\n")
         manager.create_topic("old", 1, {"retention.ms": 1, "file.delete.delay.ms": 0})
         log = manager.log("old", 0)
         log.append([Record(value=b"x", timestamp=0)])
@@ -136,7 +139,7 @@ def test_maintenance_runs_in_the_server(root: Path) -> None:
     segments = root / "old-0"
     assert len(list(segments.glob("*.log"))) == 2
     with serve(root):
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + (3 if delay_ms else 30)
         while len(list(segments.glob("*.log"))) > 1 and time.monotonic() < deadline:
             time.sleep(0.1)
-    assert len(list(segments.glob("*.log"))) == 1
+    assert len(list(segments.glob("*.log"))) == (2 if delay_ms else 1)
