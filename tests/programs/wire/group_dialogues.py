@@ -420,6 +420,102 @@ static_consumers: Final = Dialogue(
     _goes_on("that leaves", memberId="$n", memberEpoch=-1, instanceId="one"),
 )
 
+# A classic member's requests in a group of both protocols; JoinGroup from the version with ids.
+_CLASSIC: Final = {"c": "memberId"}
+_EPOCH: Final = {"generation": "generationId"}
+
+
+def _joins_too(what: str, keeps: Mapping[str, str] = _EPOCH, **changes: Any) -> Ask:
+    values = {**_JOIN, "memberId": "$c", **changes}
+    return Ask(what, "JoinGroup", values, keeps, _GIVES_IDS)
+
+
+mixed_group: Final = Dialogue(
+    "mixed_group",
+    _consumes("of the first member", _MEMBER, memberId="member-1"),
+    _joins_too("of a classic member", _CLASSIC, memberId=""),
+    _joins_too("with the id"),
+    _describes_consumers("of both protocols"),
+    _syncs("before there are partitions", "$c"),
+    _beats("while the other one has them", "$c"),
+    _goes_on("that is told what to give up", topicPartitions=_OWNED),
+    _goes_on(
+        "that has given up",
+        {"epoch": "memberEpoch"},
+        topicPartitions=[{"topicId": "$topic_id", "partitions": [0]}],
+    ),
+    _beats("of a member that may get more", "$c"),
+    _joins_too("again"),
+    _syncs("with partitions", "$c"),
+    _syncs("of a wrong generation", "$c", generationId=77),
+    _syncs("of another protocol", "$c", protocolName="other"),
+    _syncs("of the other member", "$m"),
+    _beats("of a wrong generation", "$c", generationId=77),
+    _beats("of the other member", "$m"),
+    _describes_consumers("with partitions"),
+    _commits("of a classic member", "$c", "$generation"),
+    _commits("of a classic member and a wrong generation", "$c", 77),
+    _fetches("of a classic member and a wrong generation", member="$c", epoch=77),
+    _joins_too("of a type that is not supported", {}, memberId="", protocolType="connect"),
+    _joins_too(
+        "without a common protocol",
+        {},
+        memberId="",
+        protocols=[{"name": "third", "metadata": _SUBSCRIPTION}],
+    ),
+    _leaves("of nobody", "nobody"),
+    _goes_on("that leaves", memberEpoch=-1),
+    _describes("that has become classic"),
+    _beats("that has become classic", "$c"),
+    _leaves("of the last member", "$c"),
+    _lists("classic", [], ["classic"]),
+    _deletes("of both protocols"),
+)
+
+upgraded_group: Final = Dialogue(
+    "upgraded_group",
+    *_FIRST[:2],
+    Ask("of its leader", "SyncGroup", _syncs("", "$a", "$a").values, {}, (0, 99)),
+    _consumes("of another protocol", _MEMBER, memberId="member-1"),
+    _describes_consumers("upgraded"),
+    _beats("after the upgrade"),
+    Ask("again", "JoinGroup", {**_JOIN, "memberId": "$a"}, _EPOCH, _GIVES_IDS),
+    _syncs("after the upgrade", "$a"),
+    _goes_on("that waits"),
+    _leaves("of the classic member", "$a"),
+    _goes_on("that has everything", {"epoch": "memberEpoch"}),
+    _describes_consumers("without classic members"),
+    _goes_on("that leaves", memberEpoch=-1),
+    _deletes("upgraded"),
+)
+
+patterns: Final = Dialogue(
+    "patterns",
+    _consumes("of an invalid pattern", memberId="m-1", subscribedTopicRegex="(")._replace(
+        versions=(1, 1)
+    ),
+    _consumes(
+        "of a pattern",
+        _MEMBER,
+        memberId="m-1",
+        subscribedTopicNames=None,
+        subscribedTopicRegex="none.*|" + TOPIC,
+    )._replace(versions=(1, 1)),
+    Ask(
+        "resolved",
+        "ConsumerGroupDescribe",
+        {"groupIds": ["$group"], "includeAuthorizedOperations": True},
+        until=("groups.0.groupEpoch", 2),
+    ),
+    _goes_on("that has its topics", {"epoch": "memberEpoch"}),
+    _describes_consumers("of a pattern"),
+    _deletes_offsets("matched"),
+    _goes_on("without a pattern", subscribedTopicRegex="", topicPartitions=_OWNED),
+    _describes_consumers("without a pattern"),
+    _goes_on("that leaves", memberEpoch=-1),
+    _deletes("of a pattern"),
+)
+
 GROUP_DIALOGUES: Final = (
     find_coordinator,
     refused_members,
@@ -430,4 +526,7 @@ GROUP_DIALOGUES: Final = (
     consumer_group,
     two_consumers,
     static_consumers,
+    mixed_group,
+    upgraded_group,
+    patterns,
 )
