@@ -9,6 +9,7 @@ import pytest
 
 from streamlog import LogManager
 from streamlog.gateway import Gateway, serve
+from streamlog.protocol.internal_topics import Decoder, OffsetsKey, parse_internal
 from streamlog.records.record import Record
 from tests.gateway.groups.consumers import Member, poll_until
 from tests.gateway.wire_client import WireClient
@@ -136,6 +137,25 @@ def _described(client: WireClient) -> dict[str, Any]:
         time.sleep(0.1)
 
 
+def _members(bootstrap: str, count: int) -> list[dict[str, Any]] | None:
+    """Return the members of the group g once there are so many."""
+    with WireClient(bootstrap) as client:
+        (group,) = client.call("ConsumerGroupDescribe", 1, groupIds=["g"])["groups"]
+        return group["members"] if len(group["members"]) == count else None
+
+
+def _hashes(root: Path) -> dict[int, int]:
+    """Return the hashes of the topics of the group g that stand in the log, by its epoch."""
+    found = {}
+    with LogManager.open(str(root)) as manager:
+        for number in manager.partitions("__consumer_offsets"):
+            for record in manager.reader("__consumer_offsets", number).records():
+                parsed = parse_internal(Decoder.OFFSETS, record.key, record.value)
+                if parsed and parsed.value and parsed.kind == OffsetsKey.CONSUMER_GROUP:
+                    found[parsed.value["epoch"]] = parsed.value["metadataHash"]
+    return found
+
+
 def _groups(client: WireClient) -> dict[str, dict[str, dict[int, tuple[int, str]]]]:
     """Return the committed offsets of all groups, by topic and partition."""
     names = sorted(each["groupId"] for each in client.call("ListGroups", 5)["groups"])
@@ -185,8 +205,14 @@ def test_a_broker_goes_on_with_a_consumer_group(kafka: Kafka, root: Path, tmp_pa
             assert _groups(client)["g"]["orders"] == {0: (100, ""), 1: (100, "")}
         # The member is silent: it is connected to the gateway's port.
         assert [each["memberEpoch"] for each in theirs["members"]] == [1]
+        second = Member(broker.bootstrap, "consumer")
+        poll_until([second], lambda: bool(_members(broker.bootstrap, 2)))
+        second.close()
     member.consumer.close()
     ok("--path", root, "handover", "--from-kafka")
+    # The first record is ours, the second is the broker's: it makes the same hash of the topics.
+    hashes = _hashes(root)
+    assert hashes[1] == hashes[2] != 0
     with serve(root) as gateway, WireClient(gateway.bootstrap_servers) as client:
         (found,) = client.call("ConsumerGroupDescribe", 1, groupIds=["g"])["groups"]
-        assert found["groupState"] == "Stable"
+        assert found["groupEpoch"] == max(hashes)
