@@ -108,6 +108,8 @@ class GroupCoordinator:
         """Let requests that wait answer now, and end timers."""
         for group in self.groups.values():
             group.stop()
+        for task in self._resolving:
+            task.cancel()
         self.timers.cancel_all()
 
     # ---- the log -----------------------------------------------------------------------------

@@ -314,6 +314,25 @@ def test_a_silent_member_is_removed(root: Path, topic_id: str) -> None:
         assert beat(client, "a", 1)["errorCode"] == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_a_member_of_a_pattern_gets_topics_that_match(root: Path, topic_id: str) -> None:
+    assert topic_id
+    with serve(root) as gateway, WireClient(gateway.bootstrap_servers) as client:
+        given = {"subscribedTopicNames": None, "subscribedTopicRegex": "ord.*"}
+        epoch = join(client, "a", **given)["memberEpoch"]
+        end = time.monotonic() + 30
+        while epoch < 2:  # once the pattern is resolved
+            assert time.monotonic() < end
+            answer = beat(client, "a", epoch)
+            epoch = answer["memberEpoch"]
+        assert len(partitions(answer)) == 4
+        (member,) = describe(client)["members"]
+        assert (member["subscribedTopicRegex"], member["subscribedTopicNames"]) == ("ord.*", [])
+    with serve(root) as gateway, WireClient(gateway.bootstrap_servers) as client:
+        (member,) = describe(client)["members"]
+        assert member["subscribedTopicRegex"] == "ord.*"
+        assert beat(client, "a", 2)["memberEpoch"] == 2
+
+
 def test_clients_are_told_of_the_protocol(client: WireClient) -> None:
     answer = client.call("ApiVersions", 4)
     levels = {each["name"]: each["maxVersionLevel"] for each in answer["finalizedFeatures"]}
