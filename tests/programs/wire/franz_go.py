@@ -30,6 +30,20 @@ _RESULTS: Final = {"pass": "passed", "fail": "failed", "skip": "skipped"}
 _LOGGED: Final = re.compile(r"\w+_test\.go:\d+: (.*)")
 
 
+def fetch() -> None:
+    """Fetch the suite and what it needs, so that it can run without the network.
+
+    Raises:
+        OSError: They cannot be fetched.
+    """
+    command = [go(), "mod", "download"]
+    done = subprocess.run(
+        command, cwd=MODULE, env=go_environment(), capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
+
+
 def run(pattern: str, records: int) -> tuple[int, list[Outcome]]:
     """Run the tests that a pattern selects; return go's exit code, and the outcomes."""
     with fresh_gateway() as gateway, fresh_gateway(users="alice:a secret\n") as guarded:

@@ -110,15 +110,18 @@ def _git(folder: Path, *arguments: str) -> None:
 
 
 def _run(command: Sequence[str], what: str) -> None:
-    done = subprocess.run(
-        command,
-        env=os.environ | {"GIT_TERMINAL_PROMPT": "0"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            command,
+            env=os.environ | {"GIT_TERMINAL_PROMPT": "0"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError(f"{what}: took more than {_TIMEOUT_S} s") from error
     if done.returncode:
         raise OSError(f"{what}: {done.stdout.strip()}")
 
