@@ -10,7 +10,7 @@ from pkgutil import iter_modules
 import tests.programs.performance
 from tests.programs.performance.comparison import Comparison
 
-HELPERS = ("commit_width", "comparison", "partitions", "peers", "queries")
+HELPERS = ("commit_width", "comparison", "partitions", "peers", "queries", "servers")
 
 
 def names() -> list[str]:

@@ -8,24 +8,21 @@ process for all rounds, so that neither server meets a colder client.
 import contextlib
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.programs.compat.broker import Broker, broker_classpath, format_log_dir
 from tests.programs.compat.kafka import java
 from tests.programs.performance.comparison import Comparison, interleaved
+from tests.programs.performance.servers import HEAP, THREADS, create_topic, serving_disk
 
 SIZES = {"100_bytes": (100, 2_000_000), "1_kb": (1024, 400_000)}
 ROUNDS = 6  # even: the order of the servers alternates
 BATCH_SIZE = 16_384
-HEAP = ("-Xmx1g", "-Xms1g")
-THREADS = {"num.network.threads": 3, "num.io.threads": 8}  # the defaults of a broker
 CLIENT = Path(__file__).with_name("Consume.java")
 
 
@@ -41,7 +38,7 @@ def compare() -> Iterator[Comparison]:
         shutil.copytree(log_dir, copy)
         with (
             Broker.start(log_dir, scratch / "measured", THREADS, options=HEAP) as broker,
-            serving(copy) as ours,
+            serving_disk(copy) as (ours, _),
         ):
             for topic, (_, count) in SIZES.items():
                 rates = java_rates(topic, count, ours, broker.bootstrap)
@@ -64,8 +61,7 @@ def compare() -> Iterator[Comparison]:
 
 def fill(bootstrap: str, topic: str, size: int, count: int) -> None:
     """Produce `count` records of `size` random-looking bytes."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
+    create_topic(bootstrap, topic)
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -82,25 +78,6 @@ def fill(bootstrap: str, topic: str, size: int, count: int) -> None:
                 break
             producer.poll(0.1)
     producer.flush()
-
-
-@contextlib.contextmanager
-def serving(log_dir: Path) -> Iterator[str]:
-    """Serve a broker's disk in a process of its own; yields the address."""
-    command = [sys.executable, "-m", "streamlog", "serve", "--read-only", str(log_dir)]
-    command += ["--listen", "127.0.0.1:0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    try:
-        for line in process.stderr:
-            if "listening on" in line:
-                yield line.split()[-1]
-                break
-        else:
-            raise RuntimeError("the gateway did not start")
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def java_rates(topic: str, count: int, *servers: str) -> tuple[float, float]:

@@ -4,24 +4,18 @@ Once both sync each batch before they answer it, once neither does, which is the
 Each has a topic of one partition; the same process produces to the two in turn.
 """
 
-import contextlib
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from streamlog import LogManager
-from tests.programs.compat.broker import Broker, format_log_dir
 from tests.programs.performance.comparison import Comparison, interleaved
+from tests.programs.performance.servers import both, create_topic
 
 SIZES = {"100_bytes": (100, 200_000), "1_kb": (1024, 50_000)}
 ROUNDS = 3
-HEAP = ("-Xmx1g", "-Xms1g")
 FLUSHING = {"log.flush.interval.messages": 1}
 
 
@@ -34,45 +28,17 @@ def compare() -> Iterator[Comparison]:
             ("a 4.2 broker that never syncs", {}, 0.5),
         ):
             place = scratch / ("synced" if settings else "unsynced")
-            place.mkdir()
-            format_log_dir(place / "broker", place)
-            with (
-                Broker.start(place / "broker", place / "run", settings, options=HEAP) as broker,
-                serving(place / "root", settings) as ours,
-            ):
+            with both(place, settings) as (ours, theirs):
                 for size_name, (size, count) in SIZES.items():
-                    for address in (ours, broker.bootstrap):
-                        admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
-                        admin.create_topics([NewTopic(size_name, 1, 1)])[size_name].result()
+                    for server in (ours, theirs):
+                        create_topic(server.address, size_name)
                     rates = interleaved(
-                        lambda t=size_name, s=size, n=count: rate(ours, t, s, n),
-                        lambda t=size_name, s=size, n=count: rate(broker.bootstrap, t, s, n),
+                        lambda t=size_name, s=size, n=count: rate(ours.address, t, s, n),
+                        lambda t=size_name, s=size, n=count: rate(theirs.address, t, s, n),
                         rounds=ROUNDS,
                     )
                     bench = f"gateway_produce.{place.name}.{size_name}"
                     yield Comparison(bench, *rates, peer_name, "records/s", goal=goal)
-
-
-@contextlib.contextmanager
-def serving(root: Path, settings: Mapping[str, int]) -> Iterator[str]:
-    """Serve a new root with these settings; yields the address."""
-    LogManager.open(root, create=True).close()
-    lines = "".join(f"{key}={value}\n" for key, value in settings.items())
-    (root / ".streamlog/server.properties").write_text(lines)
-    command = [sys.executable, "-m", "streamlog", "--path", str(root), "serve"]
-    command += ["--listen", "127.0.0.1:0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    try:
-        for line in process.stderr:
-            if "listening on" in line:
-                yield line.split()[-1]
-                break
-        else:
-            raise RuntimeError("the gateway did not start")
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def rate(bootstrap: str, topic: str, size: int, count: int) -> float:
