@@ -30,7 +30,8 @@ PIN = uv pip compile --quiet --universal --python-version 3.10 --generate-hashes
 	--no-annotate --no-header
 
 pins: ## resolve conf/requirements-*.txt again (needs uv)
-	@$(PIN) --group build --output-file conf/requirements-build.txt
+	@for group in build kaskade stream-processors; do \
+		$(PIN) --group $$group --output-file conf/requirements-$$group.txt; done
 	@$(PIN) pyproject.toml --extra delta --group demo --output-file conf/requirements-demo.txt
 	@$(PIN) pyproject.toml --extra delta --group test --constraint conf/requirements-demo.txt \
 		--output-file conf/requirements-test.txt

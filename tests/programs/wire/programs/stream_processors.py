@@ -1,9 +1,9 @@
-"""Kafka Streams counts words with exactly_once_v2 on a gateway, and is killed meanwhile."""
+"""Stream processors count words on a gateway: Kafka Streams, and quixstreams."""
 
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -12,13 +12,16 @@ from confluent_kafka import Producer
 from streamlog import LogManager
 from streamlog.gateway import serve
 from streamlog.records.record import IsolationLevel
+from tests.programs.wire.programs.environments import environment
 from tests.programs.wire.programs.jars import command
 from tests.programs.wire.programs.running import Running
 
 __all__ = ["PROGRAMS", "counted", "produce_lines"]
 
 _SOURCE: Final = Path(__file__).with_name("WordCount.java")
+_QUIX: Final = _SOURCE.with_name("quix_words.py")
 _LINES: Final = 4000
+_FEW_LINES: Final = 1000
 _WORDS: Final = ("log", "batch", "offset", "segment", "index", "epoch", "leader", "replica")
 _PATIENCE_S: Final = 120
 
@@ -26,9 +29,7 @@ _PATIENCE_S: Final = 120
 def word_count(scratch: Path) -> str:
     """Count words; kill the program twice, and once take its state away, too."""
     root, state = scratch / "root", scratch / "state"
-    with LogManager.open(root, create=True) as manager:
-        manager.create_topic("lines", 2)
-        manager.create_topic("counts", 2)
+    _make(root)
     with serve(root) as gateway:
         expected = Counter[str]()
         started = [*command("kafka-streams"), str(_SOURCE)]
@@ -46,8 +47,7 @@ def word_count(scratch: Path) -> str:
                     process.wait_until(lambda total=total: _progress(root) >= total)
             if kills == 1:
                 shutil.rmtree(state)
-    for word, counts in counted(root).items():
-        assert counts == list(range(1, expected[word] + 1)), (word, expected[word], counts[-5:])
+    _check(counted(root), expected)
     with LogManager.open(root) as manager:
         topics = set(manager.topics())
     internal = {"wc-words-changelog", "wc-words-repartition"}
@@ -85,4 +85,37 @@ def _progress(root: Path) -> int:
     return sum(counts[-1] for counts in counted(root).values())
 
 
-PROGRAMS: Final[dict[str, Callable[[Path], str]]] = {"streams-word-count": word_count}
+def quixstreams(scratch: Path) -> str:
+    """Count words in Python, exactly once; kill the program meanwhile."""
+    started = [str(environment("stream-processors") / "python"), str(_QUIX)]
+    root, state = scratch / "root", scratch / "state"
+    _make(root)
+    with serve(root) as gateway:
+        expected = produce_lines(gateway.bootstrap_servers, _FEW_LINES, seed=7)
+        started += [gateway.bootstrap_servers, str(state)]
+        with Running(started, scratch / "log") as process:
+            process.wait_until(lambda: _progress(root) > expected.total() // 4)
+            process.kill()
+        with Running(started, scratch / "log") as process:
+            process.wait_until(lambda: _progress(root) >= expected.total())
+    _check(counted(root), expected)
+    return f"{expected.total():,} words counted once each, killed once"
+
+
+def _make(root: Path) -> None:
+    with LogManager.open(root, create=True) as manager:
+        manager.create_topic("lines", 2)
+        manager.create_topic("counts", 2)
+
+
+def _check(counts: Mapping[str, list[int]], expected: Mapping[str, int]) -> None:
+    """Check that each word was counted from 1 to its number, without a gap or a repetition."""
+    assert counts.keys() == expected.keys()
+    for word, numbers in counts.items():
+        assert numbers == list(range(1, expected[word] + 1)), (word, expected[word], numbers[-5:])
+
+
+PROGRAMS: Final[dict[str, Callable[[Path], str]]] = {
+    "streams-word-count": word_count,
+    "quixstreams-word-count": quixstreams,
+}

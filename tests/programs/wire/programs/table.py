@@ -9,6 +9,7 @@ from tests.programs.wire.programs import (
     connect,
     killed_server,
     stream_processors,
+    terminal,
 )
 
 __all__ = ["PROGRAMS"]
@@ -18,4 +19,5 @@ PROGRAMS: Final[dict[str, Callable[[Path], str]]] = {
     **stream_processors.PROGRAMS,
     **connect.PROGRAMS,
     **killed_server.PROGRAMS,
+    **terminal.PROGRAMS,
 }
