@@ -118,7 +118,7 @@ REASONS: Final[Reasons] = {
 }
 
 _RESULT: Final = re.compile(r"=+ Test (\d{4}_\w+) (PASSED|FAILED|SKIPPED) =+")
-_SKIP: Final = re.compile(r"SKIPPING TEST: (.*)")
+_SKIP: Final = re.compile(r"\[(\d{4}_\w+) */ *[\d.]+s\] WARN: SKIPPING TEST: (.*)")
 _FAILURE: Final = re.compile(r"^### Test .* failed at (\S+) at [^#]*###\n(.*)", re.M)
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -287,16 +287,16 @@ def run_job(folder: Path, job: Job, protocol: str, logs: Path) -> list[Outcome]:
 def outcomes(text: str, group: Iterable[Program], part: str = "") -> list[Outcome]:
     """Return the outcomes of programs, or of a part of one, from what they printed."""
     text = _COLOUR.sub("", text)
-    ended = dict(_RESULT.findall(text))
+    ended, skipped = dict(_RESULT.findall(text)), dict(_SKIP.findall(text))
     found = []
     for each in group:
-        result = {"PASSED": PASSED, "SKIPPED": SKIPPED}.get(ended.get(each.name, ""), FAILED)
+        note = skipped.get(each.name, "")
+        state = ended.get(each.name, "SKIPPED" if note else "")  # filtered ones never begin
+        result = {"PASSED": PASSED, "SKIPPED": SKIPPED}.get(state, FAILED)
         if result == FAILED:
-            notes = [f"{place} {message}" for place, message in _FAILURE.findall(text)]
-        else:
-            notes = _SKIP.findall(text) if result == SKIPPED else []
+            note = "; ".join(f"{place} {message}" for place, message in _FAILURE.findall(text))
         name = f"{each.name}/{part}" if part else each.name
-        found.append(Outcome(name, result, "; ".join(notes)[:NOTE_LENGTH]))
+        found.append(Outcome(name, result, note[:NOTE_LENGTH]))
     return found
 
 

@@ -219,13 +219,16 @@ def test_outcomes_of_librdkafkas_programs() -> None:
     group = [librdkafka.Program(f"000{n}_x", "0", "default") for n in range(4)]
     text = (
         "\x1b[36m================= Test 0000_x PASSED =================\n"
-        "WARN: SKIPPING TEST: no headers\n================= Test 0001_x SKIPPED =====\n"
+        "[0001_x    /  0.000s] WARN: SKIPPING TEST: no headers\n"
+        "================= Test 0001_x SKIPPED =====\n"
+        "[0003_x    /  0.000s] WARN: SKIPPING TEST: filtered\n"
         '### Test "0002_x" failed at a.c:7:main() at Mon: ###\nexpected 2\n'
     )
     assert librdkafka.outcomes(text, group[:2], "part") == [
         Outcome("0000_x/part", "passed"),
         Outcome("0001_x/part", "skipped", "no headers"),
     ]
-    assert librdkafka.outcomes(text, group[2:3]) == [
-        Outcome("0002_x", "failed", "a.c:7:main() expected 2")
+    assert librdkafka.outcomes(text, group[2:]) == [
+        Outcome("0002_x", "failed", "a.c:7:main() expected 2"),
+        Outcome("0003_x", "skipped", "filtered"),
     ]
