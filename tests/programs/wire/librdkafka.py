@@ -52,7 +52,7 @@ SCENARIOS: Final = {"default": "true", "noautocreate": "false"}  # auto.create.t
 SETTINGS: Final = """
 num.partitions=4
 group.min.session.timeout.ms=1000
-group.initial.rebalance.delay.ms=0
+group.initial.rebalance.delay.ms=3000
 """
 
 # The programs are meant for three brokers: the topics that their harness creates get one replica.
