@@ -1,5 +1,6 @@
-"""Stream processors count words on a gateway: Kafka Streams, and quixstreams."""
+"""Stream processors count words on a gateway: Kafka Streams, quixstreams and faust."""
 
+import os
 import random
 import shutil
 from collections import Counter
@@ -20,6 +21,7 @@ __all__ = ["PROGRAMS", "counted", "produce_lines"]
 
 _SOURCE: Final = Path(__file__).with_name("WordCount.java")
 _QUIX: Final = _SOURCE.with_name("quix_words.py")
+_FAUST: Final = _SOURCE.with_name("faust_words.py")
 _LINES: Final = 4000
 _FEW_LINES: Final = 1000
 _WORDS: Final = ("log", "batch", "offset", "segment", "index", "epoch", "leader", "replica")
@@ -102,6 +104,25 @@ def quixstreams(scratch: Path) -> str:
     return f"{expected.total():,} words counted once each, killed once"
 
 
+def faust(scratch: Path) -> str:
+    """Count words in Python by an agent and a table."""
+    started = [str(environment("stream-processors") / "faust"), "-A", _FAUST.stem]
+    started += ["worker", "--without-web", "-l", "warn"]
+    root = scratch / "root"
+    _make(root)
+    with serve(root) as gateway:
+        expected = produce_lines(gateway.bootstrap_servers, _FEW_LINES, seed=8)
+        settings = {
+            "FAUST_BROKER": gateway.bootstrap_servers,
+            "FAUST_STATE": str(scratch / "state"),
+            "PYTHONPATH": str(_FAUST.parent),
+        }
+        with Running(started, scratch / "log", os.environ | settings) as process:
+            process.wait_until(lambda: _progress(root) >= expected.total())
+    _check(counted(root), expected)
+    return f"{expected.total():,} words counted once each"
+
+
 def _make(root: Path) -> None:
     with LogManager.open(root, create=True) as manager:
         manager.create_topic("lines", 2)
@@ -118,4 +139,5 @@ def _check(counts: Mapping[str, list[int]], expected: Mapping[str, int]) -> None
 PROGRAMS: Final[dict[str, Callable[[Path], str]]] = {
     "streams-word-count": word_count,
     "quixstreams-word-count": quixstreams,
+    "faust-word-count": faust,
 }
