@@ -29,11 +29,8 @@ num.partitions=4
 """
 
 _STARTS_A_BROKER: Final = "starts a broker itself, with TLS or users, from files of Kafka"
-_ONE_BROKER: Final = "replicas cannot move: one broker, one log directory"
 REASONS: Final[Reasons] = {
     "test_admin_integration::test_create_describe_delete_acls": "no access control lists",
-    "test_admin_integration::test_alter_replica_log_dirs": _ONE_BROKER,
-    "test_admin_integration::test_alter_partition_reassignments": _ONE_BROKER,
     "test_sasl_integration::*": _STARTS_A_BROKER,
     "test_ssl_integration.TestSSLConnection::*": _STARTS_A_BROKER,
 }
