@@ -127,6 +127,19 @@ def test_the_classic_group_ends_with_the_first_record_of_the_other() -> None:
     assert keys == {b"\0\2"}  # GroupMetadata
 
 
+def test_an_upgrade_that_is_not_stored_leaves_the_classic_group_alone() -> None:
+    group, old = upgraded()
+    classic = group.driver.group
+    group.driver.outcome = ErrorCode.NOT_COORDINATOR
+    assert group.join("new").code is ErrorCode.NOT_COORDINATOR
+    assert not group.group.is_stored
+    assert group.group.replaces is classic
+    group.group.stop()  # as the coordinator does when it takes the group back
+    assert classic.heartbeat(old, None, 1) is ErrorCode.NONE
+    assert ("g", "heartbeat", old) in group.driver.timers.due
+    assert ("g", "session", old) not in group.driver.timers.due
+
+
 def test_eager_members_get_their_partitions_one_rebalance_later() -> None:
     group, old = upgraded()
     group.join("new")
