@@ -11,7 +11,15 @@ from typing import Any, Final
 from streamlog.gateway.error_codes import ErrorCode
 from streamlog.protocol.apis import ZERO_UUID, apis
 from tests.programs.wire.admin_scenarios import ADMIN_SCENARIOS
-from tests.programs.wire.side import NEW_TOPIC, Side, Step, batch, create_topic, stable_versions
+from tests.programs.wire.side import (
+    NEW_TOPIC,
+    NOW_MS,
+    Side,
+    Step,
+    batch,
+    create_topic,
+    stable_versions,
+)
 
 __all__ = ["SCENARIOS"]
 
@@ -419,9 +427,9 @@ def offsets(side: Side) -> Iterator[Step]:
     """Offsets by special times and by timestamps."""
     create_topic(side, "offsets")
     for number in (3, 1, 2):
-        data = batch(b"x", timestamp=1_700_000_000_000 + number)
+        data = batch(b"x", timestamp=NOW_MS + number)
         side.ask("Produce", 9, **_produced(side, "offsets", data))
-    times = (-1, -2, -3, -4, -5, -6, 0, 1_700_000_000_002, 1_700_000_000_009)
+    times = (-1, -2, -3, -4, -5, -6, 0, NOW_MS + 2, NOW_MS + 9)
     for version in stable_versions("ListOffsets"):
         for time_ms in times:
             for partition in (0, 1, 9) if time_ms in (-1, -3) else (0,):

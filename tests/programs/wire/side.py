@@ -26,6 +26,7 @@ _ANY: Final = frozenset(
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _IDS: Final = frozenset({"topicId", "producerId", "memberId", "leader", "sessionId"})
 _NODES: Final = frozenset({"nodeId", "leaderId", "controllerId", "brokerId", "replicaId"})
+NOW_MS: Final = int(time.time() * 1000)  # the same for both sides, and too young for retention
 _NO_IDS: Final[Mapping[Any, str]] = {}
 # Lists in no particular order but that of the request; and what their elements are known by.
 _UNORDERED: Final = frozenset({"configResources", "configs", "partitions", "topics"})
@@ -137,7 +138,7 @@ def _is_led(side: Side, name: str, partitions: int) -> bool:
 def batch(
     *values: bytes,
     key: bytes | None = b"key",
-    timestamp: int = 1_700_000_000_000,
+    timestamp: int = NOW_MS,
     producer: tuple[int, int, int] = (-1, -1, -1),
     is_transactional: bool = False,
 ) -> bytes:
