@@ -8,6 +8,7 @@ from tests.programs.wire.programs import (
     command_line,
     connect,
     killed_server,
+    spark_connector,
     stream_processors,
     terminal,
 )
@@ -19,5 +20,6 @@ PROGRAMS: Final[dict[str, Callable[[Path], str]]] = {
     **stream_processors.PROGRAMS,
     **connect.PROGRAMS,
     **killed_server.PROGRAMS,
+    **spark_connector.PROGRAMS,
     **terminal.PROGRAMS,
 }
