@@ -54,6 +54,7 @@ num.partitions=4
 group.min.session.timeout.ms=1000
 group.initial.rebalance.delay.ms=3000
 """
+MORE_SETTINGS: Final = {"0077": "log.initial.task.delay.ms=0\n"}  # it waits 20 s for compaction
 
 # The programs are meant for three brokers: the topics that their harness creates get one replica.
 THREE_REPLICAS: Final = """\
@@ -254,6 +255,7 @@ def run_job(folder: Path, job: Job, protocol: str, logs: Path) -> list[Outcome]:
     work.mkdir(parents=True, exist_ok=True)
     libraries = os.pathsep.join(str(folder / each) for each in ("src", "src-cpp"))
     settings = f"{SETTINGS}auto.create.topics.enable={SCENARIOS[scenario]}\n"
+    settings += MORE_SETTINGS.get(number, "")
     with fresh_gateway(settings) as gateway, (work / "log").open("w+b") as log:
         (work / "test.conf").write_text(
             f"bootstrap.servers={gateway.bootstrap_servers}\n"
