@@ -11,6 +11,8 @@ import contextlib
 import logging
 import socket
 import ssl
+import struct
+import sys
 from collections.abc import Callable
 from typing import IO, Final, cast
 
@@ -25,6 +27,10 @@ _logger: Final = logging.getLogger(__name__)
 
 _SIZE: Final = 4
 _PIECE: Final = 256 << 10
+# struct tcp_info of linux/tcp.h, with tcpi_bytes_acked
+_TCP_INFO_SIZE: Final = 128
+_BYTES_ACKED: Final = slice(120, 128)
+_RESET: Final = struct.pack("ii", 1, 0)  # what SO_LINGER takes to reset on close
 _TURN: Final = 8  # requests of one client before those of others
 
 
@@ -100,23 +106,39 @@ class Connection:
         self._socket: socket.socket = writer.get_extra_info("socket")
         self.is_busy = self._is_corked = False
         self._active_at = asyncio.get_running_loop().time()
-        self._is_receiving = False
+        self._is_receiving = self._is_sending = False
+        self._taken = 0
+        self._task: asyncio.Task[None] | None = asyncio.current_task()
+        self._is_given_up = False
 
     def is_stale(self, idle_s: float, receive_s: float) -> bool:
-        """Whether the client is gone or stuck, by the time since its last byte.
+        """Whether the client is gone or stuck, by the time since its last byte, sent or taken.
 
         Args:
-            idle_s: How long a client may be silent between requests, in seconds.
+            idle_s: How long a client may be silent between requests, or take no byte of an answer,
+                in seconds.
             receive_s: How long within a request: it holds its share of the memory meanwhile.
         """
-        silent_s = asyncio.get_running_loop().time() - self._active_at
+        now = asyncio.get_running_loop().time()
+        if self._is_sending and (taken := self._bytes_taken()) != self._taken:
+            self._active_at, self._taken = now, taken
+        silent_s = now - self._active_at
         if self._is_receiving:
             return silent_s > receive_s
-        return not self.is_busy and silent_s > idle_s
+        return (self._is_sending or not self.is_busy) and silent_s > idle_s
 
     def abort(self) -> None:
         """Disconnect the client at once."""
-        self._writer.transport.abort()
+        if self._is_sending and self._task is not None:
+            self._task.cancel()  # a file that is being sent would wait for the socket for ever
+            self._is_given_up = True
+        else:
+            self._writer.transport.abort()
+
+    def _bytes_taken(self) -> int:
+        """Return how many bytes the client has acknowledged so far."""
+        info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_SIZE)
+        return int.from_bytes(info[_BYTES_ACKED], sys.byteorder)
 
     async def serve(self) -> None:
         """Serve requests until the client disconnects, sends nonsense, or the gateway stops."""
@@ -131,6 +153,9 @@ class Connection:
         except CorruptRecordError as error:
             _logger.warning("closing the connection of %s: %s", self.peer.host, error)
         finally:
+            if self._is_given_up:  # without a reset, the kernel would keep what was not taken
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                self._writer.transport.abort()
             self._writer.close()
 
     async def _serve_one(self) -> bool:
@@ -145,10 +170,12 @@ class Connection:
             answer = await serve_request(self._broker, self.peer, await self._receive(size))
         finally:
             await self._budget.give_back(size)
+        self._is_sending, self._active_at = True, asyncio.get_running_loop().time()
         try:
             return answer is None or await self._send(answer)
         finally:
-            self.is_busy, self._active_at = False, asyncio.get_running_loop().time()
+            self.is_busy = self._is_sending = False
+            self._active_at = asyncio.get_running_loop().time()
 
     async def _receive(self, size: int) -> bytes:
         """Return the rest of a request."""

@@ -4,6 +4,7 @@ import contextlib
 import os
 import random
 import resource
+import select
 import socket
 import struct
 import subprocess
@@ -172,6 +173,25 @@ def test_a_client_that_never_reads_delays_no_other(gateway: Gateway) -> None:
         with contextlib.suppress(BlockingIOError):
             for _ in range(2000):
                 greedy.send(framed * 100)
+        assert is_served(gateway.bootstrap_servers)
+
+
+def test_a_client_that_never_reads_is_disconnected(root: Path) -> None:
+    with LogManager.open(root, create=True) as manager:
+        manager.create_topic("orders", 1)
+        log = manager.log("orders", 0)
+        for _ in range(64):
+            log.append([Record(value=bytes(1 << 19))])
+    with (root / ".streamlog" / "server.properties").open("a") as file:
+        file.write("connections.max.idle.ms=500\n")
+    data = frame("Fetch", 12, 1, request(12, "orders", {0: 0}, {"partitionMaxBytes": 50 << 20}))
+    with serve(root) as gateway, socket.socket() as stuck:
+        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stuck.connect(gateway.address)
+        stuck.sendall(len(data).to_bytes(4, "big") + data)
+        lost = select.poll()
+        lost.register(stuck, 0)  # errors and hang-ups are reported anyway
+        assert lost.poll(30_000)
         assert is_served(gateway.bootstrap_servers)
 
 
