@@ -35,7 +35,7 @@ AT_ONCE: Final = 4
 REASONS: Final[Reasons] = {
     "TestCreateTopicsReplicaAssignment": "three brokers",
     "TestGroupMaxSize848": (
-        "joins without a member id, which a broker refuses, too; the setting is of classic groups"
+        "joins without a member id, which a 4.2 coordinator refuses; not confirmed with a broker"
     ),
     "TestDescribeProducersAfterCommit": (
         "a broker, too, describes producers without a transaction, until their ids expire"
