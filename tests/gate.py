@@ -67,7 +67,7 @@ PARTS = (
         "faults",
         (
             tool("python", "-m", "tests.reliability", "--budget", "ci"),
-            tool("python", "-m", "tests.programs.reliability.teeth", "--seconds", "10"),
+            tool("python", "-m", "tests.programs.reliability.teeth", "--seconds", "25"),
         ),
     ),
     Part("spark", (pytest(*FILES_AT_ONCE, "-m", "spark and not compat"),), SHORT_LIVED_JVM),
