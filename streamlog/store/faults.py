@@ -1,0 +1,195 @@
+"""A wrapper around an object store that counts requests, fails, or dies, at chosen ones.
+
+Every request is recorded. A `StoreFault` selects one and its failure: an error or the death of the
+process; before the store does the work, or after it. The second is a lost answer: the caller gets
+an error, and the object is there. A dead process does nothing more: each further request raises
+`SimulatedCrash` again.
+"""
+
+import errno
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.errors import StorageError
+from streamlog.fs.faults import Moment, SimulatedCrash
+from streamlog.store.api import Content, ObjectStore, StoredObject, Upload
+from streamlog.store.failure import store_failure
+
+__all__ = ["FaultyStore", "Request", "StoreFault"]
+
+
+class Request(NamedTuple):
+    """One recorded request, numbered from 1."""
+
+    number: int
+    operation: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreFault:
+    """Which requests fail, and how.
+
+    Attributes:
+        operation: `create`, `put`, `upload`, `get`, `read`, `stat`, `list` or `delete`; any if
+            empty.
+        key: A part of the key; any if empty.
+        first: The first matching request that fails, from 1.
+        count: How many fail.
+        moment: BEFORE: the store does nothing; AFTER: it does the work and the answer is lost;
+            TORN: only a part of a body arrives.
+        number: The `errno` of the error.
+        is_crash: Whether the process dies instead.
+    """
+
+    operation: str = ""
+    key: str = ""
+    first: int = 1
+    count: int = 1
+    moment: Moment = Moment.BEFORE
+    number: int = errno.EIO
+    is_crash: bool = False
+
+
+class FaultyStore:
+    """An object store behind a network and a process that may fail.
+
+    Args:
+        store: The store that does the work.
+        faults: The faults; more than one may select a request, the first one counts.
+    """
+
+    def __init__(self, store: ObjectStore, faults: Sequence[StoreFault] = ()) -> None:
+        self.url, self._store = store.url, store
+        self._faults = tuple(faults)
+        self._matches = [0] * len(faults)
+        self._is_dead = False
+        self.requests: list[Request] = []
+
+    def count(self, *operations: str) -> int:
+        """Return the number of requests of some kinds, or of all."""
+        return sum(not operations or each.operation in operations for each in self.requests)
+
+    # ---- the protocol ------------------------------------------------------------------------
+    def create(self, key: str, content: Content) -> None:
+        """See `ObjectStore.create`."""
+        with self._request("create", key):
+            self._store.create(key, content)
+
+    def put(self, key: str, content: Content) -> None:
+        """See `ObjectStore.put`."""
+        with self._request("put", key):
+            self._store.put(key, content)
+
+    def upload(self, key: str) -> Upload:
+        """See `ObjectStore.upload`. The request is recorded, and can fail, when it is closed."""
+        self._check_alive()
+        return _FaultyUpload(self, self._store.upload(key))
+
+    def get(self, key: str, *, max_size: int) -> bytes:
+        """See `ObjectStore.get`."""
+        with self._request("get", key):
+            return self._store.get(key, max_size=max_size)
+
+    def read_into(
+        self, key: str, ranges: Sequence[tuple[int, int]], target: NDArray[np.uint8]
+    ) -> None:
+        """See `ObjectStore.read_into`; each range is a request."""
+        at = 0
+        for position, size in ranges:
+            with self._request("read", key):
+                self._store.read_into(key, [(position, size)], target[at : at + size])
+            at += size
+
+    def stat(self, key: str) -> StoredObject | None:
+        """See `ObjectStore.stat`."""
+        with self._request("stat", key):
+            return self._store.stat(key)
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
+        """See `ObjectStore.list`."""
+        with self._request("list", prefix):
+            found = list(self._store.list(prefix, after=after))
+        return iter(found)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """See `ObjectStore.delete`; each key is a request, so that a crash can fall between two."""
+        for key in keys:
+            with self._request("delete", key):
+                self._store.delete([key])
+
+    # ---- faults ------------------------------------------------------------------------------
+    @contextmanager
+    def _request(self, operation: str, key: str) -> Iterator[None]:
+        self._check_alive()
+        self.requests.append(Request(len(self.requests) + 1, operation, key))
+        fault = self._due(operation, key)
+        if fault is None:
+            yield
+            return
+        if fault.moment is not Moment.BEFORE:
+            yield  # the store does the work; an error of its own comes first
+        self._fail(fault, operation, key)
+
+    def _due(self, operation: str, key: str) -> StoreFault | None:
+        due = None
+        for index, rule in enumerate(self._faults):
+            if rule.operation in ("", operation) and rule.key in key:
+                self._matches[index] += 1
+                if due is None and 0 <= self._matches[index] - rule.first < rule.count:
+                    due = rule
+        return due
+
+    def _fail(self, fault: StoreFault, operation: str, key: str) -> None:
+        if fault.is_crash:
+            self._is_dead = True
+            raise SimulatedCrash(f"{operation} {key}")
+        if fault.moment is Moment.TORN:
+            raise StorageError("object ends early", operation=operation, path=f"{self.url}/{key}")
+        raise store_failure(fault.number, operation, f"{self.url}/{key}", detail="injected")
+
+    def _check_alive(self) -> None:
+        if self._is_dead:
+            raise SimulatedCrash("the process is dead")
+
+
+class _FaultyUpload:
+    """An upload whose last request may fail."""
+
+    __slots__ = ("_is_open", "_store", "_upload", "key")
+
+    def __init__(self, store: FaultyStore, upload: Upload) -> None:
+        self.key, self._store, self._upload, self._is_open = upload.key, store, upload, True
+
+    def write(self, content: Content) -> None:
+        """See `Upload.write`."""
+        self._store._check_alive()
+        self._upload.write(content)
+
+    def close(self) -> None:
+        """See `Upload.close`."""
+        if self._is_open:
+            self._is_open = False
+            with self._store._request("upload", self.key):
+                self._upload.close()
+
+    def __enter__(self) -> "_FaultyUpload":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._is_open = False
+            self._upload.__exit__(kind, error, trace)

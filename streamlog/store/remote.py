@@ -1,0 +1,268 @@
+"""The one door to obstore: every store that it can reach, as an `ObjectStore`."""
+
+import contextlib
+import errno
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlog.errors import InvalidRequestError, LimitExceededError, StorageError
+from streamlog.store.api import Content, ObjectStore, StoredObject, Upload
+from streamlog.store.failure import store_failure
+from streamlog.store.urls import StoreUrl
+
+if TYPE_CHECKING:
+    from obstore import WritableFile
+    from obstore.store import ObjectStore as Handle
+
+__all__ = ["RemoteStore", "open_store"]
+
+PART_SIZE: Final = 8 << 20  # bytes buffered for an upload before a part of it is sent
+PARTS_AT_ONCE: Final = 4
+_LISTED_AT_ONCE: Final = 1000
+_DELETED_AT_ONCE: Final = 1000
+_RETRIES: Final = 5
+_RETRY_FOR: Final = timedelta(seconds=30)
+_DETAIL_LENGTH: Final = 200
+
+
+def open_store(url: str) -> ObjectStore:
+    """Return the store behind a URL. Nothing is requested yet.
+
+    Credentials, region and endpoint come from the environment, by the names that the cloud's own
+    tools use (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `GOOGLE_APPLICATION_CREDENTIALS`,
+    `AZURE_STORAGE_ACCOUNT_KEY` …), or from the machine's own identity.
+
+    Args:
+        url: `s3://BUCKET/PATH`, `gs://…`, `az://…`, `abfss://…` or `file:///PATH`.
+
+    Raises:
+        InvalidRequestError: The URL is invalid, or obstore is not installed.
+    """
+    parsed = StoreUrl.parse(url)
+    try:
+        import obstore.store as stores
+    except ImportError as error:
+        raise InvalidRequestError(
+            "log roots in object storage need a library that is not installed",
+            got=str(parsed),
+            hint='install the extra: pip install "pyspark-streamlog[object-storage]"',
+        ) from error
+    try:
+        if parsed.scheme == "memory":
+            return RemoteStore(str(parsed), stores.MemoryStore())
+        if parsed.scheme == "file":
+            local = stores.LocalStore(f"/{parsed.prefix}", mkdir=True)
+            return RemoteStore(str(parsed), local, is_sorted=False)
+        handle = stores.from_url(
+            str(parsed), retry_config={"max_retries": _RETRIES, "retry_timeout": _RETRY_FOR}
+        )
+        return RemoteStore(str(parsed), handle)
+    except _failures() as error:
+        raise InvalidRequestError(
+            "cannot open the object store", path=str(parsed), got=_detail(error)
+        ) from error
+
+
+class RemoteStore:
+    """The objects below a URL, through obstore.
+
+    Args:
+        url: The URL, for errors.
+        handle: The store that obstore opened.
+        is_sorted: Whether the store lists keys in their order.
+    """
+
+    __slots__ = ("_handle", "_is_sorted", "url")
+
+    def __init__(self, url: str, handle: "Handle", *, is_sorted: bool = True) -> None:
+        self.url, self._handle, self._is_sorted = url, handle, is_sorted
+
+    def create(self, key: str, content: Content) -> None:
+        """See `ObjectStore.create`."""
+        with self._translated("create", key):
+            self._handle.put(key, _readable(content), mode="create", use_multipart=False)
+
+    def put(self, key: str, content: Content) -> None:
+        """See `ObjectStore.put`."""
+        with self._translated("put", key):
+            self._handle.put(key, _readable(content), use_multipart=False)
+
+    def upload(self, key: str) -> Upload:
+        """See `ObjectStore.upload`."""
+        import obstore
+
+        with self._translated("upload", key):
+            writer = obstore.open_writer(
+                self._handle, key, buffer_size=PART_SIZE, max_concurrency=PARTS_AT_ONCE
+            )
+        return _RemoteUpload(self, key, writer)
+
+    def get(self, key: str, *, max_size: int) -> bytes:
+        """See `ObjectStore.get`."""
+        with self._translated("get", key):
+            found = self._handle.get(key)
+            size = found.meta["size"]
+            if size <= max_size:
+                return bytes(found.bytes())
+        raise LimitExceededError(
+            "object is larger than expected",
+            path=self.path(key),
+            got=f"{size} bytes",
+            expected=f"at most {max_size}",
+        )
+
+    def read_into(
+        self, key: str, ranges: Sequence[tuple[int, int]], target: NDArray[np.uint8]
+    ) -> None:
+        """See `ObjectStore.read_into`."""
+        starts, sizes = [start for start, _ in ranges], [size for _, size in ranges]
+        with self._translated("read", key):
+            found = self._handle.get_ranges(key, starts=starts, lengths=sizes, coalesce=0)
+        at = 0
+        for piece, (start, size) in zip(found, ranges, strict=True):
+            if len(piece) != size:
+                raise StorageError(
+                    "object ends early",
+                    operation="read",
+                    path=self.path(key),
+                    position=start,
+                    got=f"{len(piece)} bytes",
+                    expected=f"{size}",
+                )
+            target[at : at + size] = np.frombuffer(piece, np.uint8)
+            at += size
+
+    def stat(self, key: str) -> StoredObject | None:
+        """See `ObjectStore.stat`."""
+        with contextlib.suppress(FileNotFoundError), self._translated("stat", key, missing=True):
+            return _stored(self._handle.head(key))
+        return None
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
+        """See `ObjectStore.list`."""
+        with self._translated("list", prefix):
+            stream = self._handle.list(
+                prefix or None, offset=after or None, chunk_size=_LISTED_AT_ONCE
+            )
+            if not self._is_sorted:
+                found = [_stored(meta) for chunk in stream for meta in chunk]
+                yield from sorted(found, key=lambda each: each.key)
+                return
+        while True:
+            with self._translated("list", prefix):
+                chunk = next(stream, None)
+            if chunk is None:
+                return
+            yield from map(_stored, chunk)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """See `ObjectStore.delete`."""
+        wanted = list(keys)
+        for first in range(0, len(wanted), _DELETED_AT_ONCE):
+            chunk = wanted[first : first + _DELETED_AT_ONCE]
+            try:
+                with self._translated("delete", chunk[0], missing=True):
+                    self._handle.delete(chunk)
+            except FileNotFoundError:  # some stores stop at a missing key
+                self._delete_each(chunk)
+
+    def path(self, key: str) -> str:
+        """Return the URL of an object, for errors."""
+        return f"{self.url}/{key}"
+
+    def _delete_each(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            with (
+                contextlib.suppress(FileNotFoundError),
+                self._translated("delete", key, missing=True),
+            ):
+                self._handle.delete(key)
+
+    @contextlib.contextmanager
+    def _translated(self, operation: str, key: str, *, missing: bool = False) -> Iterator[None]:
+        """Raise typed errors; leave `FileNotFoundError` to the caller if `missing` is set."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            if missing:
+                raise
+            raise store_failure(errno.ENOENT, operation, self.path(key)) from error
+        except _failures() as error:
+            number = _number(error)
+            raise store_failure(number, operation, self.path(key), detail=_detail(error)) from error
+
+
+class _RemoteUpload:
+    """An upload through obstore; parts are sent in the background."""
+
+    __slots__ = ("_is_open", "_store", "_writer", "key")
+
+    def __init__(self, store: RemoteStore, key: str, writer: "WritableFile") -> None:
+        self.key, self._store, self._writer, self._is_open = key, store, writer, True
+
+    def write(self, content: Content) -> None:
+        """See `Upload.write`."""
+        with self._store._translated("upload", self.key):
+            self._writer.write(_readable(content))
+
+    def close(self) -> None:
+        """See `Upload.close`."""
+        if self._is_open:
+            self._is_open = False
+            with self._store._translated("upload", self.key):
+                self._writer.close()
+
+    def __enter__(self) -> "_RemoteUpload":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        self._is_open = False  # dropping the writer leaves parts that never become an object
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """Return the kinds of error that obstore raises."""
+    from obstore.exceptions import BaseError
+
+    return (BaseError, OSError, ValueError, TypeError)
+
+
+def _number(error: Exception) -> int:
+    """Return the `errno` that says the same as an error of obstore."""
+    from obstore import exceptions
+
+    if isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError):
+        return errno.EEXIST
+    if isinstance(error, exceptions.PermissionDeniedError):
+        return errno.EACCES
+    if isinstance(error, exceptions.UnauthenticatedError):
+        return errno.EPERM
+    if isinstance(error, exceptions.NotSupportedError):
+        return errno.EOPNOTSUPP
+    return errno.ENOSPC if "os error 28" in str(error) else errno.EIO
+
+
+def _detail(error: BaseException) -> str:
+    """Return what a store said, without the source's debug form."""
+    return str(error).partition("\n")[0][:_DETAIL_LENGTH]
+
+
+def _readable(content: Content) -> "bytes | bytearray | memoryview":
+    return memoryview(content) if isinstance(content, np.ndarray) else content
+
+
+def _stored(meta: Any) -> StoredObject:
+    return StoredObject(
+        meta["path"], int(meta["size"]), int(meta["last_modified"].timestamp() * 1000)
+    )
