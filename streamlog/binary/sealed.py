@@ -30,16 +30,18 @@ VERSION: Final = 1
 _LAST_LINE: Final = re.compile(rb"crc32c ([0-9a-f]{8})\n")
 
 
-def seal(kind: str, values: Mapping[str, object]) -> bytes:
+def seal(kind: str, values: Mapping[str, object], *, copies: int = 2) -> bytes:
     """Return the content of a sealed file.
 
     Args:
         kind: The type of the file: `decision`, `ledger`.
         values: The values; anything that JSON can represent.
+        copies: 2, or 1 where the storage itself keeps several.
     """
     line = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     body = f"streamlog {kind} {VERSION}\n{line}\n".encode("ascii")
-    return _twice(body + b"crc32c %08x\n" % crc32c(body))
+    copy = body + b"crc32c %08x\n" % crc32c(body)
+    return copy if copies == 1 else _twice(copy)
 
 
 def _twice(copy: bytes) -> bytes:
@@ -180,6 +182,19 @@ class SealedValues:
         return CorruptCheckpointError(
             f"malformed {name!r}", path=self.path, got=repr(got)[:80], expected=expected
         )
+
+    def text_list(self, name: str) -> list[str]:
+        """Return a list of strings."""
+        found = self._list(name)
+        for value in found:
+            if not isinstance(value, str):
+                raise self.malformed(name, value, "a string")
+        return list(found)
+
+    def texts(self, name: str) -> dict[str, str]:
+        """Return an object whose values are strings."""
+        values = self.nested(name)
+        return {key: values.text(key) for key in values._values}
 
     def _list(self, name: str) -> Sequence[Any]:
         value = self._values.get(name)

@@ -42,8 +42,10 @@ __all__ = [
     "LedgerEntry",
     "Ledgers",
     "PastCommit",
+    "format_ledger",
     "number_in",
     "owner_of",
+    "parse_ledger",
 ]
 
 KEPT_FINGERPRINTS: Final = 100  # as many batches as Spark keeps (minBatchesToRetain)
@@ -163,7 +165,9 @@ class Ledgers:
         """
         if self._fs.stat(self._file_path(ledger.app)) is None:
             make_directories(self._fs, self.path)
-        write_file_atomically(self._fs, self._file_path(ledger.app), _format(ledger))
+        write_file_atomically(
+            self._fs, self._file_path(ledger.app), seal(_KIND, format_ledger(ledger))
+        )
 
     def sync(self) -> None:
         """Make the names of all ledgers durable, including those that other processes created."""
@@ -206,39 +210,39 @@ def _is_leftover(content: bytes, path: str, app: str) -> bool:
     return owner != app and f"{app_key(owner)}{TEMPORARY_SUFFIX}" == app_key(app)
 
 
-def _format(ledger: Ledger) -> bytes:
-    return seal(
-        _KIND,
-        {
-            "app": ledger.app,
-            "entries": [
-                {
-                    "version": entry.version,
-                    "revision": entry.revision,
-                    "fingerprint": format_fingerprint(entry.fingerprint),
-                }
-                for entry in ledger.entries
-            ],
-            "last_parts": [
-                {
-                    "topic": part.topic_partition.topic,
-                    "partition": part.topic_partition.partition,
-                    "base_offset": part.base_offset,
-                    "last_offset": part.last_offset,
-                }
-                for part in ledger.last_parts
-            ],
-            "standing": format_standing(ledger.standing),
-        },
-    )
+def format_ledger(ledger: Ledger) -> dict[str, object]:
+    """Return a ledger as a JSON object."""
+    return {
+        "app": ledger.app,
+        "entries": [
+            {
+                "version": entry.version,
+                "revision": entry.revision,
+                "fingerprint": format_fingerprint(entry.fingerprint),
+            }
+            for entry in ledger.entries
+        ],
+        "last_parts": [
+            {
+                "topic": part.topic_partition.topic,
+                "partition": part.topic_partition.partition,
+                "base_offset": part.base_offset,
+                "last_offset": part.last_offset,
+            }
+            for part in ledger.last_parts
+        ],
+        "standing": format_standing(ledger.standing),
+    }
 
 
-def _parse(content: bytes, path: str, app: str) -> Ledger:
-    values = unseal(_KIND, content, path)
-    if values.text("app") != app:
-        raise values.malformed("app", values.text("app"), repr(app))
+def parse_ledger(values: SealedValues) -> Ledger:
+    """Return the ledger in a JSON object.
+
+    Raises:
+        CorruptCheckpointError: A value is invalid.
+    """
     return Ledger(
-        app=app,
+        app=values.text("app"),
         entries=tuple(
             LedgerEntry(
                 value.integer("version"),
@@ -250,6 +254,13 @@ def _parse(content: bytes, path: str, app: str) -> Ledger:
         last_parts=tuple(_parse_range(value) for value in values.objects("last_parts")),
         standing=parse_standing(values.nested("standing")),
     )
+
+
+def _parse(content: bytes, path: str, app: str) -> Ledger:
+    values = unseal(_KIND, content, path)
+    if values.text("app") != app:
+        raise values.malformed("app", values.text("app"), repr(app))
+    return parse_ledger(values)
 
 
 def _parse_range(values: SealedValues) -> CommittedRange:

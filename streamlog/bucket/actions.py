@@ -1,0 +1,380 @@
+"""What an entry of the journal does to the root: a list of actions, all or none of them.
+
+    create_root      root_id, config
+    create_topic     topic, topic_id, partitions, config
+    alter_topic      topic, topic_id, partitions, config
+    delete_topic     topic, topic_id
+    commit           app, version, anonymous, revision, made_ms, fingerprint, files [key …],
+                     parts [{topic, partition, topic_id, base_offset, leader_epoch,
+                             extents [[file, position, size, batches, records, max_timestamp]]}]
+    swap             topic, partition, topic_id, first_offset, end_offset, segments [{key, size,
+                     base_offset, end_offset, max_timestamp, points [[offset, position]]}]
+    log_start        topic, partition, topic_id, offset
+    collected        keys of objects that were deleted
+
+Timestamps may be -1 (none); everything else is at least 0. `extents` stores a timestamp plus one.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from streamlog.binary.sealed import SealedValues
+from streamlog.commits.decisions import (
+    format_fingerprint,
+    parse_fingerprint,
+    parse_topic_partition,
+)
+from streamlog.commits.fingerprint import Fingerprint
+from streamlog.commits.identity import CommitIdentity
+from streamlog.partition.partition_metadata import parse_topic_id
+from streamlog.records.layout import MAX_INT32
+from streamlog.topic import TopicPartition
+
+__all__ = [
+    "Action",
+    "AlterTopic",
+    "BucketExtent",
+    "BucketSegment",
+    "Collected",
+    "Commit",
+    "CommitPart",
+    "CreateRoot",
+    "CreateTopic",
+    "DeleteTopic",
+    "SetLogStart",
+    "Swap",
+    "format_action",
+    "parse_action",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateRoot:
+    """Begin the root: its id, and the settings of its server."""
+
+    root_id: str
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopic:
+    """Create a topic with empty partitions."""
+
+    topic: str
+    topic_id: str
+    partitions: int
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterTopic:
+    """Replace a topic's settings, and add partitions."""
+
+    topic: str
+    topic_id: str
+    partitions: int
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopic:
+    """Delete a topic with all records."""
+
+    topic: str
+    topic_id: str
+
+
+class BucketExtent(NamedTuple):
+    """Whole batches of one partition in a staged object; `file` is an index into the commit's."""
+
+    file: int
+    position: int
+    size: int
+    batches: int
+    records: int
+    max_timestamp: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitPart:
+    """The effect of a commit on one partition.
+
+    Attributes:
+        topic_partition: The partition.
+        topic_id: The id of its topic.
+        base_offset: Offset of the first record.
+        leader_epoch: Leader epoch of all batches.
+        extents: The staged batches, in order; their own offsets count from 0.
+    """
+
+    topic_partition: TopicPartition
+    topic_id: str
+    base_offset: int
+    leader_epoch: int
+    extents: tuple[BucketExtent, ...]
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return sum(extent.records for extent in self.extents)
+
+    @property
+    def end_offset(self) -> int:
+        """Offset after the last record."""
+        return self.base_offset + self.records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """Make staged batches part of the log.
+
+    Attributes:
+        identity: The commit's identity.
+        revision: 0, or higher if a mismatch was appended (`onReplayMismatch=append`).
+        made_ms: When it was decided, in ms since 1970.
+        fingerprint: The commit's input.
+        files: The keys of the staged objects.
+        parts: Its effect on each partition, sorted by partition.
+    """
+
+    identity: CommitIdentity
+    revision: int
+    made_ms: int
+    fingerprint: Fingerprint
+    files: tuple[str, ...]
+    parts: tuple[CommitPart, ...]
+
+
+class BucketSegment(NamedTuple):
+    """A segment in Kafka's format.
+
+    Attributes:
+        key: The key of its `.log`; its indexes have the same name with other suffixes.
+        size: Size in bytes.
+        base_offset: Offset of its name.
+        end_offset: The offset after the last one that it covers.
+        max_timestamp: The largest timestamp in ms, -1 if there is none.
+        points: Some offsets and positions of batches, so that a reader can start inside.
+    """
+
+    key: str
+    size: int
+    base_offset: int
+    end_offset: int
+    max_timestamp: int
+    points: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swap:
+    """Replace a partition's extents and segments from `first_offset` to `end_offset`."""
+
+    topic_partition: TopicPartition
+    topic_id: str
+    first_offset: int
+    end_offset: int
+    segments: tuple[BucketSegment, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetLogStart:
+    """Raise a partition's log start offset."""
+
+    topic_partition: TopicPartition
+    topic_id: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """Forget objects that were unused, and are deleted now."""
+
+    keys: tuple[str, ...]
+
+
+Action = (
+    CreateRoot | CreateTopic | AlterTopic | DeleteTopic | Commit | Swap | SetLogStart | Collected
+)
+
+
+# ---- to JSON --------------------------------------------------------------------------------
+def format_action(action: Action) -> dict[str, object]:
+    """Return an action as a JSON object."""
+    match action:
+        case CreateRoot():
+            return {"do": "create_root", "root_id": action.root_id, "config": dict(action.config)}
+        case CreateTopic() | AlterTopic():
+            return {
+                "do": "create_topic" if isinstance(action, CreateTopic) else "alter_topic",
+                "topic": action.topic,
+                "topic_id": action.topic_id,
+                "partitions": action.partitions,
+                "config": dict(action.config),
+            }
+        case DeleteTopic():
+            return {"do": "delete_topic", "topic": action.topic, "topic_id": action.topic_id}
+        case Commit():
+            return _format_commit(action)
+        case Swap():
+            return {
+                "do": "swap",
+                **_place(action.topic_partition, action.topic_id),
+                "first_offset": action.first_offset,
+                "end_offset": action.end_offset,
+                "segments": [format_segment(segment) for segment in action.segments],
+            }
+        case SetLogStart():
+            place = _place(action.topic_partition, action.topic_id)
+            return {"do": "log_start", **place, "offset": action.offset}
+        case Collected():
+            return {"do": "collected", "keys": action.keys}
+
+
+def format_segment(segment: BucketSegment) -> dict[str, object]:
+    """Return a segment as a JSON object."""
+    return segment._asdict()
+
+
+def _format_commit(commit: Commit) -> dict[str, object]:
+    return {
+        "do": "commit",
+        "app": commit.identity.app,
+        "version": commit.identity.version,
+        "anonymous": commit.identity.is_anonymous,
+        "revision": commit.revision,
+        "made_ms": commit.made_ms,
+        "fingerprint": format_fingerprint(commit.fingerprint),
+        "files": commit.files,
+        "parts": [
+            {
+                **_place(part.topic_partition, part.topic_id),
+                "base_offset": part.base_offset,
+                "leader_epoch": part.leader_epoch,
+                "extents": [(*extent[:5], extent.max_timestamp + 1) for extent in part.extents],
+            }
+            for part in commit.parts
+        ],
+    }
+
+
+def _place(partition: TopicPartition, topic_id: str) -> dict[str, object]:
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "topic_id": topic_id,
+    }
+
+
+# ---- from JSON ------------------------------------------------------------------------------
+def parse_action(values: SealedValues) -> Action:
+    """Return the action in a JSON object.
+
+    Raises:
+        CorruptCheckpointError: A value is invalid, or a later version of streamlog wrote it.
+    """
+    kind = values.text("do")
+    parse = _PARSERS.get(kind)
+    if parse is None:
+        raise values.malformed("do", kind, f"one of {', '.join(_PARSERS)}")
+    return parse(values)
+
+
+def parse_segment(values: SealedValues) -> BucketSegment:
+    """Return the segment in a JSON object."""
+    return BucketSegment(
+        key=values.text("key"),
+        size=values.integer("size"),
+        base_offset=values.integer("base_offset"),
+        end_offset=values.integer("end_offset"),
+        max_timestamp=values.integer("max_timestamp", -1),
+        points=tuple((row[0], row[1]) for row in values.integers("points", 2)),
+    )
+
+
+def parse_config(values: SealedValues) -> dict[str, str]:
+    """Return the settings in a JSON object."""
+    return values.texts("config")
+
+
+def _parse_root(values: SealedValues) -> CreateRoot:
+    return CreateRoot(root_id=values.text("root_id"), config=parse_config(values))
+
+
+def _parse_topic(values: SealedValues) -> dict[str, Any]:
+    return {
+        "topic": values.text("topic"),
+        "topic_id": _parse_id(values),
+        "partitions": values.integer("partitions", 1, MAX_INT32),
+        "config": parse_config(values),
+    }
+
+
+def _parse_commit(values: SealedValues) -> Commit:
+    files = tuple(values.text_list("files"))
+    identity = CommitIdentity(
+        values.text("app"), values.integer("version"), values.flag("anonymous")
+    )
+    return Commit(
+        identity=identity,
+        revision=values.integer("revision"),
+        made_ms=values.integer("made_ms"),
+        fingerprint=parse_fingerprint(values.nested("fingerprint")),
+        files=files,
+        parts=tuple(_parse_part(value, files) for value in values.objects("parts")),
+    )
+
+
+def _parse_part(values: SealedValues, files: tuple[str, ...]) -> CommitPart:
+    extents = tuple(
+        BucketExtent(row[0], row[1], row[2], row[3], row[4], row[5] - 1)
+        for row in values.integers("extents", 6)
+    )
+    for extent in extents:
+        if extent.file >= len(files) or extent.records == 0 or extent.size == 0:
+            raise values.malformed("extents", tuple(extent), "bytes in an object of this commit")
+    if not extents:
+        raise values.malformed("extents", [], "at least one")
+    return CommitPart(
+        topic_partition=parse_topic_partition(values),
+        topic_id=_parse_id(values),
+        base_offset=values.integer("base_offset"),
+        leader_epoch=values.integer("leader_epoch", 0, MAX_INT32),
+        extents=extents,
+    )
+
+
+def _parse_swap(values: SealedValues) -> Swap:
+    return Swap(
+        topic_partition=parse_topic_partition(values),
+        topic_id=_parse_id(values),
+        first_offset=values.integer("first_offset"),
+        end_offset=values.integer("end_offset"),
+        segments=tuple(parse_segment(value) for value in values.objects("segments")),
+    )
+
+
+def _parse_log_start(values: SealedValues) -> SetLogStart:
+    return SetLogStart(
+        topic_partition=parse_topic_partition(values),
+        topic_id=_parse_id(values),
+        offset=values.integer("offset"),
+    )
+
+
+def _parse_id(values: SealedValues) -> str:
+    return parse_topic_id(values.text("topic_id"), path=values.path)
+
+
+_PARSERS: Final[Mapping[str, Callable[[SealedValues], Action]]] = {
+    "create_root": _parse_root,
+    "create_topic": lambda values: CreateTopic(**_parse_topic(values)),
+    "alter_topic": lambda values: AlterTopic(**_parse_topic(values)),
+    "delete_topic": lambda values: DeleteTopic(
+        topic=values.text("topic"), topic_id=_parse_id(values)
+    ),
+    "commit": _parse_commit,
+    "swap": _parse_swap,
+    "log_start": _parse_log_start,
+    "collected": lambda values: Collected(keys=tuple(values.text_list("keys"))),
+}

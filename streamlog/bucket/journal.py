@@ -1,0 +1,314 @@
+"""The journal: numbered entries, each of which changes the root at once or not at all.
+
+An entry is made by creating its object, which fails if the number is taken. That one request is
+the commit point of everything in the entry. A writer that is overtaken reads the entries that it
+missed, decides again, and tries the next number. So all changes of a root happen one after another,
+without locks, and no process can hold up another one.
+
+A failed request has an unknown outcome, and a repeated request may find its own object. Every entry
+therefore has a random mark: if a number is taken by an entry with the writer's own mark, the writer
+has made it.
+
+Entry N contains the entries since the last snapshot as well, so a process that is behind needs the
+latest entry and perhaps a snapshot, not all that happened in between:
+
+    number, mark, made_ms, actions [ … ]
+    before [{mark, made_ms, actions}]         entries N-1, N-2 …, oldest first; as many as fit
+
+The object `latest` names the last entry that its writer knew. It may be behind, or missing: the
+entries that follow are found by asking for the next number until there is none.
+"""
+
+import json
+import logging
+import random as random_module
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from streamlog.binary.sealed import SealedValues, seal, unseal
+from streamlog.bucket.actions import Action, format_action, parse_action
+from streamlog.bucket.keys import LATEST, entry_key, snapshot_key
+from streamlog.bucket.snapshots import MAX_SNAPSHOT_SIZE, format_snapshot, parse_snapshot
+from streamlog.bucket.state import RootState
+from streamlog.clock import Clock
+from streamlog.errors import (
+    CorruptCheckpointError,
+    FileExistsAlreadyError,
+    FileMissingError,
+    StorageError,
+    UnavailableError,
+    UnknownOutcomeError,
+)
+from streamlog.store.api import ObjectStore
+
+__all__ = ["Journal"]
+
+SNAPSHOT_EVERY: Final = 16  # entries
+MAX_ENTRY_SIZE: Final = 64 << 20
+_MAX_CARRIED: Final = 256 << 10  # bytes of earlier entries that an entry repeats
+_MAX_HINT: Final = 1 << 10
+_ATTEMPTS: Final = 100  # times a writer is overtaken before it gives up
+_REPEATS: Final = 3  # of a request that failed, after those of the store itself
+_ENTRY: Final = "entry"
+_HINT: Final = "latest"
+
+_T = TypeVar("_T")
+_logger = logging.getLogger(__name__)
+
+
+class _Entry(NamedTuple):
+    """One entry of the journal."""
+
+    number: int
+    mark: str
+    made_ms: int
+    actions: tuple[Action, ...]
+
+
+class Journal:
+    """The journal of one root, as far as this process has read it. Not for several threads.
+
+    Args:
+        store: The root's objects.
+        clock: The clock.
+        random: Makes the marks; `SystemRandom` by default, as workers may be forked.
+
+    Attributes:
+        state: The root after the last entry that was read.
+    """
+
+    def __init__(
+        self, store: ObjectStore, clock: Clock, *, random: random_module.Random | None = None
+    ) -> None:
+        self._store, self._clock = store, clock
+        self._random = random or random_module.SystemRandom()
+        self._recent: list[_Entry] = []  # since the last snapshot, oldest first
+        self._is_behind = True  # there may be more than one new entry
+        self.state = RootState()
+
+    # ---- reading -----------------------------------------------------------------------------
+    def refresh(self) -> RootState:
+        """Read new entries, and return the state.
+
+        One request if there is nothing new; two as a rule if there is. If other processes add
+        entries all the time, some of the latest may be left for the next call.
+
+        Raises:
+            CorruptCheckpointError: An entry is damaged, or does not follow the one before it.
+            StorageError: A request failed; what was read is kept.
+        """
+        if self._is_behind:
+            self._jump()
+        if self._read_next():
+            self._is_behind = self._read_next()
+        return self.state
+
+    def _jump(self) -> None:
+        """Read up to the entry that the hint names."""
+        latest = self._hint()
+        if latest <= self.state.number:
+            self._is_behind = False
+            return
+        found = self._load(latest)
+        if found is None:
+            raise CorruptCheckpointError(
+                "the journal lacks an entry that was made",
+                path=self._path(entry_key(latest)),
+                hint="restore the root from a copy",
+            )
+        missing: list[_Entry] = []
+        while found[0].number > self.state.number + 1:
+            missing[:0] = [entry for entry in found if entry.number > self.state.number]
+            before = found[0].number - 1
+            snapshot = self._snapshot(before)
+            if snapshot is not None and snapshot.number > self.state.number:
+                self.state, self._recent = snapshot, []
+                found = []
+                break
+            earlier = self._load(before)
+            if earlier is None:
+                raise CorruptCheckpointError(
+                    "the journal lacks an entry that was made", path=self._path(entry_key(before))
+                )
+            found = earlier
+        for entry in [*found, *missing]:
+            self._follow(entry)
+        self._is_behind = False
+
+    def _hint(self) -> int:
+        """Return the number of the last entry that the writer of the hint knew, 0 if unknown."""
+        try:
+            content = self._store.get(LATEST, max_size=_MAX_HINT)
+        except FileMissingError:
+            return 0
+        return unseal(_HINT, content, self._path(LATEST)).integer("number")
+
+    def _snapshot(self, number: int) -> RootState | None:
+        if number == 0 or number % SNAPSHOT_EVERY:
+            return None
+        key = snapshot_key(number)
+        try:
+            content = self._store.get(key, max_size=MAX_SNAPSHOT_SIZE)
+        except FileMissingError:
+            return None
+        state = parse_snapshot(content, self._path(key))
+        if state.number != number:
+            raise CorruptCheckpointError(
+                "snapshot is of another entry", path=self._path(key), got=state.number
+            )
+        return state
+
+    def _read_next(self) -> bool:
+        """Read the next entry; return False if there is none."""
+        found = self._load(self.state.number + 1)
+        if found is None:
+            return False
+        self._follow(found[-1])
+        return True
+
+    def _load(self, number: int) -> list[_Entry] | None:
+        """Return an entry and the ones that it repeats, oldest first; None if there is none."""
+        key = entry_key(number)
+        try:
+            content = self._store.get(key, max_size=MAX_ENTRY_SIZE)
+        except FileMissingError:
+            return None
+        values = unseal(_ENTRY, content, self._path(key))
+        if values.integer("number") != number:
+            raise values.malformed("number", values.integer("number"), number)
+        before = values.objects("before")
+        first = number - len(before)
+        return [_parse(value, first + index) for index, value in enumerate([*before, values])]
+
+    def _follow(self, entry: _Entry) -> None:
+        """Take an entry into the state; ignore one that is known."""
+        if entry.number <= self.state.number:
+            return
+        if entry.number > self.state.number + 1:
+            raise CorruptCheckpointError(
+                "the journal lacks an entry",
+                path=self._path(entry_key(self.state.number + 1)),
+                got=f"entry {entry.number} after entry {self.state.number}",
+            )
+        path = self._path(entry_key(entry.number))
+        self.state = self.state.after(entry.actions, entry.made_ms, path)
+        self._recent.append(entry)
+        if entry.number % SNAPSHOT_EVERY == 0:
+            self._recent.clear()
+
+    # ---- writing -----------------------------------------------------------------------------
+    def change(self, decide: Callable[[RootState], tuple[Sequence[Action], _T]]) -> _T:
+        """Add an entry, decided on the state that it follows; durable on return.
+
+        Args:
+            decide: Returns the actions for a state, none if nothing is to be done, and what this
+                call returns. Called again with the new state if another writer was faster.
+
+        Raises:
+            UnknownOutcomeError: A request failed again and again, so the entry may or may not be
+                there. Repeat the call: if it was made, `decide` sees it.
+            UnavailableError: Other writers were faster every time.
+            StreamLogError: As `decide` raises; nothing was changed.
+        """
+        self.refresh()
+        for _ in range(_ATTEMPTS):
+            actions, result = decide(self.state)
+            if not actions or self._add(tuple(actions)):
+                return result
+        raise UnavailableError(
+            "other writers of the root were faster every time",
+            path=self._store.url,
+            got=f"{_ATTEMPTS} attempts",
+        )
+
+    def _add(self, actions: tuple[Action, ...]) -> bool:
+        """Try to make the next entry; return False, with the new state, if the number is taken."""
+        number = self.state.number + 1
+        mark = f"{self._random.getrandbits(128):032x}"
+        entry = _Entry(number, mark, self._clock.now_ms(), actions)
+        path = self._path(entry_key(number))
+        self.state.after(actions, entry.made_ms, path)  # refuse what every reader would refuse
+        content = seal(
+            _ENTRY, {**_format(entry), "number": number, "before": self._carried()}, copies=1
+        )
+        if not self._create(entry, content):
+            self.refresh()
+            return False
+        self._follow(entry)
+        self._publish()
+        return True
+
+    def _create(self, entry: _Entry, content: bytes) -> bool:
+        """Create an entry's object; return whether it is the one that has the number.
+
+        A request whose answer was lost is repeated: it has the same mark, so it does not matter
+        which of them arrives, or when.
+        """
+        key = entry_key(entry.number)
+        failure: StorageError | None = None
+        for _ in range(_REPEATS):
+            try:
+                if self._is_created(key, content):
+                    return True
+                found = self._load(entry.number)
+                if found is not None:
+                    return found[-1].mark == entry.mark
+            except StorageError as error:
+                _logger.warning("entry %d: %s", entry.number, error)
+                failure = error
+        raise UnknownOutcomeError(
+            "an entry of the journal may or may not have been made",
+            path=self._path(key),
+            got=failure.sentence if failure else None,
+            hint="repeat the request: if it was made, that is noticed",
+        ) from failure
+
+    def _is_created(self, key: str, content: bytes) -> bool:
+        try:
+            self._store.create(key, content)
+        except FileExistsAlreadyError:
+            return False
+        return True
+
+    def _carried(self) -> list[dict[str, object]]:
+        """Return the entries since the last snapshot that the next one repeats, oldest first."""
+        carried: list[dict[str, object]] = []
+        size = 0
+        for entry in reversed(self._recent):
+            values = _format(entry)
+            size += len(json.dumps(values))
+            if size > _MAX_CARRIED:
+                break
+            carried.append(values)
+        return carried[::-1]
+
+    def _publish(self) -> None:
+        """Write the snapshot that is due, or the hint; both only save requests."""
+        number = self.state.number
+        try:
+            if number % SNAPSHOT_EVERY == 0:
+                self._store.put(snapshot_key(number), format_snapshot(self.state))
+            else:
+                self._store.put(LATEST, seal(_HINT, {"number": number}, copies=1))
+        except StorageError as error:
+            _logger.warning("entry %d is made, but not announced: %s", number, error)
+
+    def _path(self, key: str) -> str:
+        return f"{self._store.url}/{key}"
+
+
+def _format(entry: _Entry) -> dict[str, object]:
+    return {
+        "mark": entry.mark,
+        "made_ms": entry.made_ms,
+        "actions": [format_action(action) for action in entry.actions],
+    }
+
+
+def _parse(values: SealedValues, number: int) -> _Entry:
+    return _Entry(
+        number,
+        values.text("mark"),
+        values.integer("made_ms"),
+        tuple(parse_action(value) for value in values.objects("actions")),
+    )

@@ -1,0 +1,62 @@
+"""The keys of a log root in an object store.
+
+    .streamlog/journal/<number>                      the entries of the journal, from 1
+    .streamlog/snapshots/<number>                    the state of the root after an entry
+    .streamlog/latest                                a hint: the last entry that its writer knew
+    .streamlog/staging/<app>/<staged name>           batches of task attempts
+    .streamlog/readers/<group>.json                  recorded readers
+    <topic>-<partition>/<number>/<base offset>.log   segments, and their indexes, with Kafka's
+                                                     names, as swapped in by an entry
+
+Numbers have 20 digits, so keys sort as their numbers do.
+"""
+
+from typing import Final
+
+from streamlog.commits.identity import app_key
+from streamlog.topic import TopicPartition
+
+__all__ = [
+    "JOURNAL",
+    "LATEST",
+    "READERS",
+    "SNAPSHOTS",
+    "STAGING",
+    "entry_key",
+    "segment_directory",
+    "snapshot_key",
+    "staged_key",
+    "staging_of",
+]
+
+_OURS: Final = ".streamlog"
+JOURNAL: Final = f"{_OURS}/journal/"
+SNAPSHOTS: Final = f"{_OURS}/snapshots/"
+LATEST: Final = f"{_OURS}/latest"
+STAGING: Final = f"{_OURS}/staging/"
+READERS: Final = f"{_OURS}/readers/"
+
+
+def entry_key(number: int) -> str:
+    """Return the key of an entry of the journal."""
+    return f"{JOURNAL}{number:020d}"
+
+
+def snapshot_key(number: int) -> str:
+    """Return the key of the snapshot after an entry."""
+    return f"{SNAPSHOTS}{number:020d}"
+
+
+def staging_of(app: str) -> str:
+    """Return the prefix of an app's staged objects."""
+    return f"{STAGING}{app_key(app)}/"
+
+
+def staged_key(app: str, name: str) -> str:
+    """Return the key of a staged object."""
+    return f"{staging_of(app)}{name}"
+
+
+def segment_directory(partition: TopicPartition, number: int) -> str:
+    """Return the prefix of the segments of a partition that an entry swaps in."""
+    return f"{partition}/{number:020d}/"

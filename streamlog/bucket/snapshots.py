@@ -1,0 +1,153 @@
+"""Snapshots: the state of a root after an entry, so that opening it does not read its history.
+
+A snapshot is a function of the entries, so two processes that write the same one write the same
+bytes, and it does not matter which of them is last. It is a sealed text, compressed with zstd.
+"""
+
+from typing import Final
+
+import zstandard
+
+from streamlog.binary.sealed import SealedValues, seal, unseal
+from streamlog.bucket.state import Garbage, PartitionState, RootState, Stretch, TopicState
+from streamlog.commits.history import format_ledger, parse_ledger
+from streamlog.errors import CorruptCheckpointError
+from streamlog.topic import TopicPartition
+
+__all__ = ["MAX_SNAPSHOT_SIZE", "format_snapshot", "parse_snapshot"]
+
+MAX_SNAPSHOT_SIZE: Final = 256 << 20  # stored
+_MAX_DECOMPRESSED: Final = 1 << 30
+_KIND: Final = "snapshot"
+_LEVEL: Final = 3
+
+
+def format_snapshot(state: RootState) -> bytes:
+    """Return the content of a state's snapshot."""
+    keys = sorted({*state.uses, *(garbage.key for garbage in state.garbage)})
+    numbers = {key: number for number, key in enumerate(keys)}
+    sealed = seal(
+        _KIND,
+        {
+            "number": state.number,
+            "root_id": state.root_id,
+            "config": dict(state.config),
+            "keys": keys,
+            "topics": [
+                {
+                    "topic": topic,
+                    "config": dict(found.config),
+                    "topic_id": found.topic_id,
+                    "partitions": [
+                        _format_partition(state.partitions[TopicPartition(topic, number)], numbers)
+                        for number in range(found.partitions)
+                    ],
+                }
+                for topic, found in sorted(state.topics.items())
+            ],
+            "apps": [format_ledger(ledger) for _, ledger in sorted(state.apps.items())],
+            "garbage": [(numbers[each.key], each.since_ms) for each in state.garbage],
+        },
+        copies=1,
+    )
+    return zstandard.ZstdCompressor(level=_LEVEL).compress(sealed)
+
+
+def parse_snapshot(content: bytes, path: str) -> RootState:
+    """Return the state in a snapshot.
+
+    Args:
+        content: The whole object.
+        path: Its URL, for errors.
+
+    Raises:
+        CorruptCheckpointError: The object is damaged, or a value is invalid.
+    """
+    try:
+        sealed = zstandard.ZstdDecompressor().decompress(content, max_output_size=_MAX_DECOMPRESSED)
+    except zstandard.ZstdError as error:
+        raise CorruptCheckpointError("snapshot is damaged", path=path, got=str(error)) from error
+    values = unseal(_KIND, sealed, path)
+    keys = values.text_list("keys")
+    topics: dict[str, TopicState] = {}
+    partitions: dict[TopicPartition, PartitionState] = {}
+    for value in values.objects("topics"):
+        topic, found = value.text("topic"), value.objects("partitions")
+        topics[topic] = TopicState(value.text("topic_id"), len(found), value.texts("config"))
+        for number, partition in enumerate(found):
+            partitions[TopicPartition(topic, number)] = _parse_partition(partition, keys)
+    uses: dict[str, int] = {}
+    for state in partitions.values():
+        for stretch in state.stretches:
+            uses[stretch.key] = uses.get(stretch.key, 0) + 1
+    ledgers = [parse_ledger(value) for value in values.objects("apps")]
+    return RootState(
+        number=values.integer("number", 1),
+        root_id=values.text("root_id"),
+        config=values.texts("config"),
+        topics=topics,
+        partitions=partitions,
+        apps={ledger.app: ledger for ledger in ledgers},
+        uses=uses,
+        garbage=tuple(
+            Garbage(_key(keys, number, values), since_ms)
+            for number, since_ms in values.integers("garbage", 2)
+        ),
+    )
+
+
+def _format_partition(state: PartitionState, numbers: dict[str, int]) -> dict[str, object]:
+    return {
+        "log_start_offset": state.log_start_offset,
+        "end_offset": state.end_offset,
+        "epochs": state.epochs,
+        # -1 is stored as 0: an epoch of a segment, a time of records without one
+        "stretches": [
+            (
+                numbers[each.key],
+                each.position,
+                each.size,
+                each.base_offset,
+                each.end_offset,
+                each.max_timestamp + 1,
+                each.leader_epoch + 1,
+            )
+            for each in state.stretches
+        ],
+        "points": [
+            {"stretch": at, "at": each.points}
+            for at, each in enumerate(state.stretches)
+            if each.points
+        ],
+    }
+
+
+def _parse_partition(values: SealedValues, keys: list[str]) -> PartitionState:
+    points = {
+        value.integer("stretch"): tuple((row[0], row[1]) for row in value.integers("at", 2))
+        for value in values.objects("points")
+    }
+    return PartitionState(
+        log_start_offset=values.integer("log_start_offset"),
+        end_offset=values.integer("end_offset"),
+        epochs=tuple((row[0], row[1]) for row in values.integers("epochs", 2)),
+        stretches=tuple(
+            Stretch(
+                _key(keys, row[0], values),
+                row[1],
+                row[2],
+                row[3],
+                row[4],
+                row[5] - 1,
+                row[6] - 1,
+                points.get(at, ()),
+            )
+            for at, row in enumerate(values.integers("stretches", 7))
+        ),
+    )
+
+
+def _key(keys: list[str], number: int, values: SealedValues) -> str:
+    if number >= len(keys):
+        raise values.malformed("keys", number, f"one of {len(keys)} keys")
+    return keys[number]

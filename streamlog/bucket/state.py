@@ -1,0 +1,356 @@
+"""The state of a root in an object store: what all entries of its journal add up to.
+
+`RootState.after` is the only place that knows what an action does. It is pure, so every process
+that reads the same entries has the same state, and a snapshot can be checked against a replay.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from streamlog.bucket.actions import (
+    Action,
+    AlterTopic,
+    BucketSegment,
+    Collected,
+    Commit,
+    CommitPart,
+    CreateRoot,
+    CreateTopic,
+    DeleteTopic,
+    SetLogStart,
+    Swap,
+)
+from streamlog.commits.decisions import PartitionStanding
+from streamlog.commits.history import (
+    KEPT_FINGERPRINTS,
+    CommittedRange,
+    Ledger,
+    LedgerEntry,
+)
+from streamlog.errors import CorruptCheckpointError
+from streamlog.topic import TopicPartition
+
+__all__ = [
+    "Garbage",
+    "PartitionState",
+    "RootState",
+    "Stretch",
+    "TopicState",
+]
+
+NO_EPOCH: Final = -1
+
+
+class Stretch(NamedTuple):
+    """Consecutive records of a partition in one object.
+
+    Attributes:
+        key: The object.
+        position: Position of the first batch, in bytes.
+        size: Size in bytes.
+        base_offset: Offset of the first record, or of the segment's name.
+        end_offset: The offset after the last one.
+        max_timestamp: The largest timestamp in ms, -1 if there is none.
+        leader_epoch: The epoch that readers write into staged batches; -1 for a segment, whose
+            batches have their epochs and offsets.
+        points: Some offsets and positions of batches in a segment.
+    """
+
+    key: str
+    position: int
+    size: int
+    base_offset: int
+    end_offset: int
+    max_timestamp: int
+    leader_epoch: int = NO_EPOCH
+    points: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether the batches lie as a task staged them, with offsets that count from 0."""
+        return self.leader_epoch != NO_EPOCH
+
+
+class TopicState(NamedTuple):
+    """A topic: its id, number of partitions, and own settings."""
+
+    topic_id: str
+    partitions: int
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """A partition.
+
+    Attributes:
+        log_start_offset: The first offset that readers see.
+        end_offset: The offset of the next record.
+        epochs: Leader epochs and their first offsets, oldest first.
+        stretches: Where the records lie, without gaps in what they cover; oldest first.
+    """
+
+    log_start_offset: int = 0
+    end_offset: int = 0
+    epochs: tuple[tuple[int, int], ...] = ()
+    stretches: tuple[Stretch, ...] = ()
+
+    def at(self, offset: int) -> int:
+        """Return the index of the stretch that covers an offset, or of the next one."""
+        return bisect_right(self.stretches, offset, key=lambda each: each.end_offset)
+
+    def after_commit(self, part: CommitPart, files: Sequence[str], path: str) -> "PartitionState":
+        """Return the partition after a commit."""
+        if part.base_offset != self.end_offset:
+            raise _unfit(path, "base_offset", part.base_offset, self.end_offset)
+        stretches, offset = list(self.stretches), part.base_offset
+        for extent in part.extents:
+            end = offset + extent.records
+            stretches.append(
+                Stretch(
+                    files[extent.file],
+                    extent.position,
+                    extent.size,
+                    offset,
+                    end,
+                    extent.max_timestamp,
+                    part.leader_epoch,
+                )
+            )
+            offset = end
+        epochs = self.epochs
+        if not epochs or epochs[-1][0] < part.leader_epoch:
+            epochs = (*epochs, (part.leader_epoch, part.base_offset))
+        return replace(self, end_offset=offset, epochs=epochs, stretches=tuple(stretches))
+
+    def after_swap(self, swap: Swap, path: str) -> tuple["PartitionState", list[str]]:
+        """Return the partition after a swap, and the keys that it no longer needs."""
+        first = self._boundary(swap.first_offset, path)
+        stop = self._boundary(swap.end_offset, path)
+        old = self.stretches[first:stop]
+        new = [_stretch_of(segment) for segment in swap.segments]
+        edge = swap.first_offset
+        for stretch in new:
+            if stretch.base_offset < edge or stretch.end_offset > swap.end_offset:
+                raise _unfit(path, "segments", stretch[3:5], (edge, swap.end_offset))
+            edge = stretch.end_offset
+        stretches = (*self.stretches[:first], *new, *self.stretches[stop:])
+        return replace(self, stretches=stretches), [stretch.key for stretch in old]
+
+    def after_start(self, offset: int, path: str) -> tuple["PartitionState", list[str]]:
+        """Return the partition with a raised start, and the keys that it no longer needs."""
+        if not self.log_start_offset <= offset <= self.end_offset:
+            raise _unfit(path, "offset", offset, (self.log_start_offset, self.end_offset))
+        first = self.at(offset)
+        gone = [stretch.key for stretch in self.stretches[:first]]
+        kept = self.stretches[first:]
+        return replace(self, log_start_offset=offset, stretches=kept), gone
+
+    def _boundary(self, offset: int, path: str) -> int:
+        """Return the index of the first stretch from `offset` on; no stretch may lie across it."""
+        index = self.at(offset)
+        if index < len(self.stretches) and self.stretches[index].base_offset < offset:
+            raise _unfit(path, "offset", offset, "a boundary between stretches")
+        return index
+
+
+class Garbage(NamedTuple):
+    """An object that the log no longer needs, and since when."""
+
+    key: str
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootState:
+    """A root after one of its entries.
+
+    Attributes:
+        number: The number of the entry, 0 before the first one.
+        root_id: The id of the root.
+        config: The settings of its server.
+        topics: The topics by name.
+        partitions: The partitions of all topics.
+        apps: What the apps have committed.
+        uses: How many stretches lie in each object.
+        garbage: Objects that wait for their deletion.
+    """
+
+    number: int = 0
+    root_id: str = ""
+    config: Mapping[str, str] = field(default_factory=dict)
+    topics: Mapping[str, TopicState] = field(default_factory=dict)
+    partitions: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
+    apps: Mapping[str, Ledger] = field(default_factory=dict)
+    uses: Mapping[str, int] = field(default_factory=dict)
+    garbage: tuple[Garbage, ...] = ()
+
+    def after(self, actions: Iterable[Action], made_ms: int, path: str) -> "RootState":
+        """Return the state after the next entry.
+
+        Args:
+            actions: What the entry does.
+            made_ms: When it was made, in ms since 1970.
+            path: The entry's URL, for errors.
+
+        Raises:
+            CorruptCheckpointError: An action does not fit this state.
+        """
+        change = _Change(self, made_ms, path)
+        for action in actions:
+            change.apply(action)
+        return change.done()
+
+
+class _Change:
+    """A state while the actions of one entry are applied to it."""
+
+    def __init__(self, state: RootState, made_ms: int, path: str) -> None:
+        self._state, self._made_ms, self._path = state, made_ms, path
+        self._root_id, self._config = state.root_id, state.config
+        self._topics, self._partitions = dict(state.topics), dict(state.partitions)
+        self._apps, self._uses = dict(state.apps), dict(state.uses)
+        self._garbage = list(state.garbage)
+
+    def done(self) -> RootState:
+        """Return the state after the entry."""
+        return RootState(
+            number=self._state.number + 1,
+            root_id=self._root_id,
+            config=self._config,
+            topics=self._topics,
+            partitions=self._partitions,
+            apps=self._apps,
+            uses=self._uses,
+            garbage=tuple(self._garbage),
+        )
+
+    def apply(self, action: Action) -> None:
+        """Apply one action."""
+        if isinstance(action, CreateRoot) != (self._root_id == ""):
+            raise _unfit(self._path, "do", type(action).__name__, "CreateRoot first, and only once")
+        match action:
+            case CreateRoot():
+                self._root_id, self._config = action.root_id, action.config
+            case CreateTopic():
+                self._create(action)
+            case AlterTopic():
+                self._alter(action)
+            case DeleteTopic():
+                self._delete(action)
+            case Commit():
+                self._commit(action)
+            case Swap():
+                self._swap(action)
+            case SetLogStart():
+                at = self._partition(action.topic_partition, action.topic_id)
+                state, gone = at.after_start(action.offset, self._path)
+                self._partitions[action.topic_partition] = state
+                self._drop(gone)
+            case Collected():
+                keys = set(action.keys)
+                self._garbage = [each for each in self._garbage if each.key not in keys]
+
+    def _create(self, action: CreateTopic) -> None:
+        if action.topic in self._topics:
+            raise _unfit(self._path, "topic", action.topic, "a name that is free")
+        self._topics[action.topic] = TopicState(action.topic_id, action.partitions, action.config)
+        for number in range(action.partitions):
+            self._partitions[TopicPartition(action.topic, number)] = PartitionState()
+
+    def _alter(self, action: AlterTopic) -> None:
+        old = self._topic(action.topic, action.topic_id)
+        if action.partitions < old.partitions:
+            raise _unfit(self._path, "partitions", action.partitions, old.partitions)
+        self._topics[action.topic] = TopicState(action.topic_id, action.partitions, action.config)
+        for number in range(old.partitions, action.partitions):
+            self._partitions[TopicPartition(action.topic, number)] = PartitionState()
+
+    def _delete(self, action: DeleteTopic) -> None:
+        old = self._topic(action.topic, action.topic_id)
+        del self._topics[action.topic]
+        for number in range(old.partitions):
+            gone = self._partitions.pop(TopicPartition(action.topic, number))
+            self._drop([stretch.key for stretch in gone.stretches])
+
+    def _commit(self, action: Commit) -> None:
+        steps = []
+        for part in action.parts:
+            at = self._partition(part.topic_partition, part.topic_id)
+            self._partitions[part.topic_partition] = at.after_commit(part, action.files, self._path)
+            for extent in part.extents:
+                key = action.files[extent.file]
+                self._uses[key] = self._uses.get(key, 0) + 1
+            steps.append(
+                (
+                    part.topic_partition,
+                    PartitionStanding(part.topic_id, 0, part.end_offset, 0),
+                )
+            )
+        if action.identity.is_anonymous:
+            return
+        app = action.identity.app
+        ledger = self._apps.get(app) or Ledger.empty(app)
+        entry = LedgerEntry(action.identity.version, action.revision, action.fingerprint)
+        standing = ledger.standing.after(action.identity.version, steps, action.made_ms)
+        self._apps[app] = Ledger(
+            app=app,
+            entries=(*ledger.entries, entry)[-KEPT_FINGERPRINTS:],
+            last_parts=tuple(
+                CommittedRange(part.topic_partition, part.base_offset, part.end_offset - 1)
+                for part in action.parts
+            ),
+            standing=replace(standing, unretired=0, unretired_since_ms=0),
+        )
+
+    def _swap(self, action: Swap) -> None:
+        at = self._partition(action.topic_partition, action.topic_id)
+        state, gone = at.after_swap(action, self._path)
+        self._partitions[action.topic_partition] = state
+        for segment in action.segments:
+            self._uses[segment.key] = self._uses.get(segment.key, 0) + 1
+        self._drop(gone)
+
+    def _drop(self, keys: Iterable[str]) -> None:
+        """Count stretches out of their objects; an object without any is garbage."""
+        for key in keys:
+            self._uses[key] -= 1
+            if self._uses[key] == 0:
+                del self._uses[key]
+                self._garbage.append(Garbage(key, self._made_ms))
+
+    def _topic(self, topic: str, topic_id: str) -> TopicState:
+        found = self._topics.get(topic)
+        if found is None or found.topic_id != topic_id:
+            raise _unfit(self._path, "topic", f"{topic} ({topic_id})", "a topic of this root")
+        return found
+
+    def _partition(self, partition: TopicPartition, topic_id: str) -> PartitionState:
+        self._topic(partition.topic, topic_id)
+        found = self._partitions.get(partition)
+        if found is None:
+            raise _unfit(self._path, "partition", partition, "a partition of this root")
+        return found
+
+
+def _stretch_of(segment: BucketSegment) -> Stretch:
+    return Stretch(
+        segment.key,
+        0,
+        segment.size,
+        segment.base_offset,
+        segment.end_offset,
+        segment.max_timestamp,
+        points=segment.points,
+    )
+
+
+def _unfit(path: str, name: str, got: object, expected: object) -> CorruptCheckpointError:
+    return CorruptCheckpointError(
+        f"entry of the journal does not follow the one before it: {name}",
+        path=path,
+        got=str(got),
+        expected=str(expected),
+    )
