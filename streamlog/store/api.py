@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Content", "ObjectStore", "StoredObject", "Upload"]
+__all__ = ["Content", "ObjectRange", "ObjectStore", "StoredObject", "Upload"]
 
 Content = bytes | bytearray | memoryview | NDArray[np.uint8]
 
@@ -28,6 +28,14 @@ class StoredObject(NamedTuple):
     key: str
     size: int
     modified_ms: int
+
+
+class ObjectRange(NamedTuple):
+    """A range of bytes in an object."""
+
+    key: str
+    position: int
+    size: int
 
 
 class Upload(Protocol):
@@ -88,19 +96,16 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def read_into(
-        self, key: str, ranges: Sequence[tuple[int, int]], target: NDArray[np.uint8]
-    ) -> None:
+    def read_into(self, ranges: Sequence[ObjectRange], target: NDArray[np.uint8]) -> None:
         """Read byte ranges, several at a time, one after another into `target`.
 
         Args:
-            key: The object.
-            ranges: Position and size of each range, in bytes.
+            ranges: The ranges, of any objects.
             target: As many bytes as all ranges together.
 
         Raises:
             FileMissingError: There is no such object.
-            StorageError: A range reaches beyond the object, or the request failed.
+            StorageError: A range reaches beyond its object, or a request failed.
         """
         ...
 

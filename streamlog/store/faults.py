@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from streamlog.errors import StorageError
 from streamlog.fs.faults import Moment, SimulatedCrash
-from streamlog.store.api import Content, ObjectStore, StoredObject, Upload
+from streamlog.store.api import Content, ObjectRange, ObjectStore, StoredObject, Upload
 from streamlog.store.failure import store_failure
 
 __all__ = ["FaultyStore", "Request", "StoreFault"]
@@ -97,15 +97,13 @@ class FaultyStore:
         with self._request("get", key):
             return self._store.get(key, max_size=max_size)
 
-    def read_into(
-        self, key: str, ranges: Sequence[tuple[int, int]], target: NDArray[np.uint8]
-    ) -> None:
+    def read_into(self, ranges: Sequence[ObjectRange], target: NDArray[np.uint8]) -> None:
         """See `ObjectStore.read_into`; each range is a request."""
         at = 0
-        for position, size in ranges:
-            with self._request("read", key):
-                self._store.read_into(key, [(position, size)], target[at : at + size])
-            at += size
+        for each in ranges:
+            with self._request("read", each.key):
+                self._store.read_into([each], target[at : at + each.size])
+            at += each.size
 
     def stat(self, key: str) -> StoredObject | None:
         """See `ObjectStore.stat`."""

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.errors import InvalidRequestError, LimitExceededError, StorageError
-from streamlog.store.api import Content, ObjectStore, StoredObject, Upload
+from streamlog.store.api import Content, ObjectRange, ObjectStore, StoredObject, Upload
 from streamlog.store.failure import store_failure
 from streamlog.store.urls import StoreUrl
 
@@ -23,6 +24,8 @@ __all__ = ["RemoteStore", "open_store"]
 
 PART_SIZE: Final = 8 << 20  # bytes buffered for an upload before a part of it is sent
 PARTS_AT_ONCE: Final = 4
+PIECE_SIZE: Final = 4 << 20  # bytes of one request, where a range is larger
+READS_AT_ONCE: Final = 8
 _LISTED_AT_ONCE: Final = 1000
 _DELETED_AT_ONCE: Final = 1000
 _RETRIES: Final = 5
@@ -116,26 +119,33 @@ class RemoteStore:
             expected=f"at most {max_size}",
         )
 
-    def read_into(
-        self, key: str, ranges: Sequence[tuple[int, int]], target: NDArray[np.uint8]
-    ) -> None:
+    def read_into(self, ranges: Sequence[ObjectRange], target: NDArray[np.uint8]) -> None:
         """See `ObjectStore.read_into`."""
-        starts, sizes = [start for start, _ in ranges], [size for _, size in ranges]
-        with self._translated("read", key):
-            found = self._handle.get_ranges(key, starts=starts, lengths=sizes, coalesce=0)
-        at = 0
-        for piece, (start, size) in zip(found, ranges, strict=True):
-            if len(piece) != size:
-                raise StorageError(
-                    "object ends early",
-                    operation="read",
-                    path=self.path(key),
-                    position=start,
-                    got=f"{len(piece)} bytes",
-                    expected=f"{size}",
-                )
-            target[at : at + size] = np.frombuffer(piece, np.uint8)
-            at += size
+        pieces = list(_pieces(ranges))
+        if len(pieces) == 1:
+            self._read_piece(pieces[0], target)
+            return
+        with ThreadPoolExecutor(min(READS_AT_ONCE, len(pieces) or 1)) as pool:
+            done, at = [], 0
+            for piece in pieces:
+                done.append(pool.submit(self._read_piece, piece, target[at : at + piece.size]))
+                at += piece.size
+            for each in done:
+                each.result()
+
+    def _read_piece(self, piece: ObjectRange, target: NDArray[np.uint8]) -> None:
+        with self._translated("read", piece.key):
+            found = self._handle.get_range(piece.key, start=piece.position, length=piece.size)
+        if len(found) != piece.size:
+            raise StorageError(
+                "object ends early",
+                operation="read",
+                path=self.path(piece.key),
+                position=piece.position,
+                got=f"{len(found)} bytes",
+                expected=f"{piece.size}",
+            )
+        target[:] = np.frombuffer(found, np.uint8)
 
     def stat(self, key: str) -> StoredObject | None:
         """See `ObjectStore.stat`."""
@@ -260,6 +270,13 @@ def _detail(error: BaseException) -> str:
 
 def _readable(content: Content) -> "bytes | bytearray | memoryview":
     return memoryview(content) if isinstance(content, np.ndarray) else content
+
+
+def _pieces(ranges: Iterable[ObjectRange]) -> Iterator[ObjectRange]:
+    """Yield the ranges, large ones in several pieces."""
+    for key, position, size in ranges:
+        for start in range(0, size, PIECE_SIZE):
+            yield ObjectRange(key, position + start, min(PIECE_SIZE, size - start))
 
 
 def _stored(meta: Any) -> StoredObject:

@@ -12,7 +12,7 @@ from streamlog.errors import (
     LimitExceededError,
     StorageError,
 )
-from streamlog.store.api import ObjectStore
+from streamlog.store.api import ObjectRange, ObjectStore
 from streamlog.store.remote import PART_SIZE, open_store
 
 
@@ -52,7 +52,7 @@ def test_what_is_not_there_is_missing(store: ObjectStore) -> None:
     with pytest.raises(FileMissingError, match="there is no such object"):
         store.get("a", max_size=1)
     with pytest.raises(FileMissingError):
-        store.read_into("a", [(0, 1)], np.empty(1, np.uint8))
+        store.read_into([ObjectRange("a", 0, 1)], np.empty(1, np.uint8))
     assert store.stat("a") is None
     assert list(store.list("a/")) == []
     store.delete(["a"])
@@ -67,7 +67,7 @@ def test_an_object_above_the_limit_is_not_loaded(store: ObjectStore) -> None:
 def test_ranges_fill_the_target_in_the_order_given(store: ObjectStore) -> None:
     store.put("o", bytes(range(100)))
     target = np.zeros(7, np.uint8)
-    store.read_into("o", [(50, 3), (0, 4)], target)
+    store.read_into([ObjectRange("o", 50, 3), ObjectRange("o", 0, 4)], target)
     assert target.tolist() == [50, 51, 52, 0, 1, 2, 3]
 
 
@@ -75,7 +75,7 @@ def test_ranges_fill_the_target_in_the_order_given(store: ObjectStore) -> None:
 def test_a_range_beyond_the_end_is_an_error(store: ObjectStore, position: int) -> None:
     store.put("o", bytes(10))
     with pytest.raises(StorageError):
-        store.read_into("o", [(position, 3)], np.zeros(3, np.uint8))
+        store.read_into([ObjectRange("o", position, 3)], np.zeros(3, np.uint8))
 
 
 def test_an_upload_appears_when_it_is_closed(store: ObjectStore) -> None:
@@ -87,7 +87,7 @@ def test_an_upload_appears_when_it_is_closed(store: ObjectStore) -> None:
     found = store.stat("staging/x")
     assert found is not None and found.size == len(content)
     target = np.empty(len(content), np.uint8)
-    store.read_into("staging/x", [(0, PART_SIZE), (PART_SIZE, PART_SIZE + 5)], target)
+    store.read_into([ObjectRange("staging/x", 0, len(content))], target)
     assert np.array_equal(target, content)
 
 
