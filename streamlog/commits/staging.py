@@ -38,14 +38,17 @@ from streamlog.fs.log_root import LogRoot
 from streamlog.partition.partition_metadata import read_topic_id
 from streamlog.records.builder import EncodedBatches
 from streamlog.records.layout import BASE_OFFSET_OFFSET, LENGTH_OFFSET
+from streamlog.records.record import NO_TIMESTAMP
 from streamlog.topic import TopicPartition
 
 __all__ = [
     "StagedExtent",
+    "StagedExtents",
     "StagedFile",
     "Stager",
     "StagingArea",
     "is_staged_name",
+    "staged_name",
     "staged_version",
 ]
 
@@ -70,6 +73,7 @@ class StagedExtent(NamedTuple):
         size: Size in bytes.
         batches: Number of batches.
         records: Number of records.
+        max_timestamp: The largest timestamp in ms, -1 if there is none.
     """
 
     topic: str
@@ -79,6 +83,7 @@ class StagedExtent(NamedTuple):
     size: int
     batches: int
     records: int
+    max_timestamp: int = NO_TIMESTAMP
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -124,7 +129,9 @@ def staged_version(name: str) -> int | None:
 class _Waiting:
     """Batches of one partition that are not written yet, and the partition's next offset."""
 
-    __slots__ = ("batches", "buffers", "next_offset", "records", "size", "topic_id")
+    __slots__ = (
+        "batches", "buffers", "max_timestamp", "next_offset", "records", "size", "topic_id",
+    )  # fmt: skip
 
     def __init__(self, topic_id: str) -> None:
         self.topic_id = topic_id
@@ -134,6 +141,97 @@ class _Waiting:
     def clear(self) -> None:
         self.buffers: list[NDArray[np.uint8]] = []
         self.size = self.batches = self.records = 0
+        self.max_timestamp = NO_TIMESTAMP
+
+
+class StagedExtents:
+    """Collects a task's batches by partition, and writes them as extents, one after another.
+
+    Args:
+        write: Appends bytes to the task's file.
+        find_topic_id: Returns the topic id of a partition, or raises `UnknownTopicError`.
+
+    Attributes:
+        table: The extents that were written.
+        size: Bytes written.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[NDArray[np.uint8]], None],
+        find_topic_id: Callable[[TopicPartition], str],
+    ) -> None:
+        self._write, self._find_topic_id = write, find_topic_id
+        self._waiting: dict[TopicPartition, _Waiting] = {}
+        self._waiting_size = 0
+        self.table: list[StagedExtent] = []
+        self.size = 0
+
+    def append(self, topic_partition: TopicPartition, batches: EncodedBatches) -> None:
+        """Add the next batches of a partition; see `Stager.append`."""
+        if len(batches.table) == 0:
+            return
+        waiting = self._waiting.get(topic_partition)
+        if waiting is None:
+            waiting = _Waiting(self._find_topic_id(topic_partition))
+            self._waiting[topic_partition] = waiting
+        waiting.next_offset = _number_batches(batches, waiting.next_offset)
+        waiting.buffers.append(batches.buffer)
+        waiting.size += batches.buffer.size
+        waiting.batches += len(batches.table)
+        waiting.records += int(batches.table.count.sum())
+        waiting.max_timestamp = max(waiting.max_timestamp, int(batches.table.max_timestamp.max()))
+        self._waiting_size += batches.buffer.size
+        if waiting.size >= PIECE_SIZE:
+            self._write_extent(topic_partition, waiting)
+        elif self._waiting_size >= BUFFER_SIZE:
+            self._write_all()
+
+    def finish(self, rows: int) -> None:
+        """Write all remaining batches.
+
+        Raises:
+            InvalidRequestError: The number of records differs from `rows`.
+        """
+        self._write_all()
+        records = sum(extent.records for extent in self.table)
+        if records != rows:
+            raise InvalidRequestError(
+                "number of staged records differs from the task's rows",
+                got=f"{records} records",
+                expected=f"{rows} rows",
+            )
+
+    def _write_all(self) -> None:
+        for partition in sorted(self._waiting):
+            self._write_extent(partition, self._waiting[partition])
+
+    def _write_extent(self, partition: TopicPartition, waiting: _Waiting) -> None:
+        if waiting.size == 0:
+            return
+        position = self.size
+        for buffer in waiting.buffers:  # joining them would copy megabytes
+            self._write(buffer)
+            self.size += buffer.size
+        self.table.append(
+            StagedExtent(
+                topic=partition.topic,
+                partition=partition.partition,
+                topic_id=waiting.topic_id,
+                position=position,
+                size=waiting.size,
+                batches=waiting.batches,
+                records=waiting.records,
+                max_timestamp=waiting.max_timestamp,
+            )
+        )
+        self._waiting_size -= waiting.size
+        waiting.clear()
+
+
+def staged_name(version: int, task: int, random: random_module.Random) -> str:
+    """Return a name that no other attempt uses."""
+    return f"{version:020d}-{task:010d}-{random.getrandbits(64):016x}"
 
 
 class Stager:
@@ -172,11 +270,8 @@ class Stager:
         self._app, self._version, self._task = app, version, task
         self._random = random or random_module.SystemRandom()
         self._area = StagingArea(root)
-        self._waiting: dict[TopicPartition, _Waiting] = {}
-        self._waiting_size = 0
-        self._extents: list[StagedExtent] = []
+        self._extents = StagedExtents(self._write, self._find_topic_id)
         self._file: File | None = None
-        self._size = 0
         self._is_finished = False
 
     def append(self, topic_partition: TopicPartition, batches: EncodedBatches) -> None:
@@ -191,22 +286,7 @@ class Stager:
             StorageError: The write failed; the attempt is lost.
         """
         self._check_open()
-        if len(batches.table) == 0:
-            return
-        waiting = self._waiting.get(topic_partition)
-        if waiting is None:
-            waiting = _Waiting(self._find_topic_id(topic_partition))
-            self._waiting[topic_partition] = waiting
-        waiting.next_offset = _number_batches(batches, waiting.next_offset)
-        waiting.buffers.append(batches.buffer)
-        waiting.size += batches.buffer.size
-        waiting.batches += len(batches.table)
-        waiting.records += int(batches.table.count.sum())
-        self._waiting_size += batches.buffer.size
-        if waiting.size >= PIECE_SIZE:
-            self._write_extent(topic_partition, waiting)
-        elif self._waiting_size >= BUFFER_SIZE:
-            self._write_all()
+        self._extents.append(topic_partition, batches)
 
     def finish(self, *, rows: int, checksum: int | None) -> StagedFile:
         """Write all remaining batches, make the file durable, and return its report.
@@ -221,14 +301,7 @@ class Stager:
             StorageError: The write failed; the attempt is lost.
         """
         self._check_open()
-        self._write_all()
-        records = sum(extent.records for extent in self._extents)
-        if records != rows:
-            raise InvalidRequestError(
-                "number of staged records differs from the task's rows",
-                got=f"{records} records",
-                expected=f"{rows} rows",
-            )
+        self._extents.finish(rows)
         name = ""
         if self._file is not None:
             self._file.sync()
@@ -240,8 +313,8 @@ class Stager:
             version=self._version,
             task=self._task,
             name=name,
-            size=self._size,
-            extents=tuple(self._extents),
+            size=self._extents.size,
+            extents=tuple(self._extents.table),
             rows=rows,
             checksum=checksum,
         )
@@ -291,35 +364,13 @@ class Stager:
             )
         return topic_id
 
-    def _write_all(self) -> None:
-        for partition in sorted(self._waiting):
-            self._write_extent(partition, self._waiting[partition])
-
-    def _write_extent(self, partition: TopicPartition, waiting: _Waiting) -> None:
-        if waiting.size == 0:
-            return
+    def _write(self, buffer: NDArray[np.uint8]) -> None:
         if self._file is None:
             self._file = self._area.create(self._app, self._new_name)
-        position = self._size
-        for buffer in waiting.buffers:  # joining them would copy megabytes
-            self._file.pwrite(buffer, self._size)
-            self._size += buffer.size
-        self._extents.append(
-            StagedExtent(
-                topic=partition.topic,
-                partition=partition.partition,
-                topic_id=waiting.topic_id,
-                position=position,
-                size=waiting.size,
-                batches=waiting.batches,
-                records=waiting.records,
-            )
-        )
-        self._waiting_size -= waiting.size
-        waiting.clear()
+        self._file.pwrite(buffer, self._extents.size)
 
     def _new_name(self) -> str:
-        return f"{self._version:020d}-{self._task:010d}-{self._random.getrandbits(64):016x}"
+        return staged_name(self._version, self._task, self._random)
 
 
 def _number_batches(batches: EncodedBatches, offset: int) -> int:

@@ -82,7 +82,7 @@ def test_what_waits_is_bounded_for_many_partitions() -> None:
     with Stager(scene.log_root, APP, 0, 0) as stager:
         for number in range(400):
             stager.append(TopicPartition("wide", number % 40), batches_of([part]))
-            assert stager._waiting_size < BUFFER_SIZE
+            assert stager._extents._waiting_size < BUFFER_SIZE
         staged = stager.finish(rows=400, checksum=0)
     assert len(staged.extents) < 200
     assert sum(extent.records for extent in staged.extents) == 400
