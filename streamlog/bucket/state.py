@@ -29,6 +29,8 @@ from streamlog.commits.history import (
     Ledger,
     LedgerEntry,
 )
+from streamlog.config.log_config import LogConfig
+from streamlog.config.server_config import ServerConfig
 from streamlog.errors import CorruptCheckpointError
 from streamlog.topic import TopicPartition
 
@@ -186,6 +188,15 @@ class RootState:
     apps: Mapping[str, Ledger] = field(default_factory=dict)
     uses: Mapping[str, int] = field(default_factory=dict)
     garbage: tuple[Garbage, ...] = ()
+
+    def config_of(self, topic: str) -> LogConfig:
+        """Return the settings of a topic: its own override the root's, these Kafka's defaults.
+
+        Raises:
+            InvalidConfigError: The root has a setting that this version does not know.
+        """
+        server = ServerConfig.from_properties(self.config)
+        return server.log_config(self.topics[topic].config)
 
     def after(self, actions: Iterable[Action], made_ms: int, path: str) -> "RootState":
         """Return the state after the next entry.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from streamlog.clock import Clock
 from streamlog.commits.decisions import DecidedExtent, DecidedFile, DecidedPart, Standing
-from streamlog.commits.extents import ExtentReader
+from streamlog.commits.extents import CheckedExtents, ExtentReader
 from streamlog.commits.fingerprint import checksum_sum
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.pending import PendingDecisions
@@ -142,7 +142,7 @@ def gather(identity: CommitIdentity, staged: Sequence[StagedFile]) -> StagedComm
     )
 
 
-def check_part(config: LogConfig, part: StagedPart, reader: ExtentReader, now_ms: int) -> None:
+def check_part(config: LogConfig, part: StagedPart, reader: CheckedExtents, now_ms: int) -> None:
     """Make every check that could refuse a partition's staged batches; no lock is needed.
 
     Reading, decompressing and checking gigabytes takes seconds, so it is done before partitions are

@@ -1,5 +1,6 @@
 """Reads staged batches back and makes every check that the bytes themselves allow."""
 
+from abc import ABC, abstractmethod
 from typing import Final
 
 import numpy as np
@@ -12,33 +13,35 @@ from streamlog.records.batch import check_crc, scan_batches
 from streamlog.records.layout import CURRENT_MAGIC
 from streamlog.records.table import BatchTable, ScanStop
 
-__all__ = ["ExtentReader"]
+__all__ = ["CheckedExtents", "ExtentReader"]
 
 KEPT_SIZE: Final = 64 << 20
 
 
-class ExtentReader:
-    """Reads extents of the staged files of one commit.
+class CheckedExtents(ABC):
+    """Reads extents of one commit, wherever they are staged, and checks them.
 
     A committer reads everything twice: to check it before taking locks, and to apply it. Up to
     `KEPT_SIZE` bytes are cached for the second time.
-
-    Args:
-        area: The staged files.
-        app: The app.
-        files: The files that extents refer to by index.
     """
 
-    __slots__ = ("_app", "_area", "_files", "_kept", "_kept_size")
+    __slots__ = ("_kept", "_kept_size")
 
-    def __init__(self, area: StagingArea, app: str, files: tuple[DecidedFile, ...]) -> None:
-        self._area, self._app, self._files = area, app, files
+    def __init__(self) -> None:
         self._kept: dict[DecidedExtent, tuple[NDArray[np.uint8], BatchTable]] = {}
         self._kept_size = 0
 
+    @abstractmethod
     def path(self, extent: DecidedExtent) -> str:
         """Return the path of an extent's file."""
-        return self._area.file_path(self._app, self._files[extent.file].name)
+
+    @abstractmethod
+    def read_bytes(self, extent: DecidedExtent) -> NDArray[np.uint8]:
+        """Return the bytes of an extent, unchecked.
+
+        Raises:
+            CorruptRecordError: The file is missing or too short.
+        """
 
     def read(
         self, extent: DecidedExtent, *, keep: bool = False
@@ -59,41 +62,12 @@ class ExtentReader:
                 del self._kept[extent]
                 self._kept_size -= extent.size
             return kept
-        buffer = self._read_bytes(extent)
+        buffer = self.read_bytes(extent)
         table = self._check(extent, buffer)
         if keep and self._kept_size + extent.size <= KEPT_SIZE:
             self._kept[extent] = buffer, table
             self._kept_size += extent.size
         return buffer, table
-
-    def _read_bytes(self, extent: DecidedExtent) -> NDArray[np.uint8]:
-        path = self.path(extent)
-        try:
-            file = self._area.open(self._app, self._files[extent.file].name)
-        except FileMissingError as error:
-            raise CorruptRecordError(
-                "staged file is missing",
-                path=path,
-                expected=f"{self._files[extent.file].size} bytes",
-                hint="only streamlog may remove files below .streamlog; a commit that is not "
-                "decided yet can be repeated",
-            ) from error
-        with file:
-            size = file.stat().size
-            if size != self._files[extent.file].size or extent.size > size - extent.position:
-                raise CorruptRecordError(
-                    "staged file does not have the size that its task reported",
-                    path=path,
-                    got=f"{size} bytes",
-                    expected=f"{self._files[extent.file].size}",
-                )
-            buffer = np.empty(extent.size, np.uint8)
-            found = file.pread_into(buffer, extent.position)
-        if found != extent.size:
-            raise CorruptRecordError(
-                "staged file ends early", path=path, got=f"{found} bytes", expected=extent.size
-            )
-        return buffer
 
     def _check(self, extent: DecidedExtent, buffer: NDArray[np.uint8]) -> BatchTable:
         path = self.path(extent)
@@ -126,3 +100,53 @@ class ExtentReader:
                 expected=f"{extent.records}, one per offset",
             )
         return table
+
+
+class ExtentReader(CheckedExtents):
+    """Reads extents of the staged files of one commit.
+
+    Args:
+        area: The staged files.
+        app: The app.
+        files: The files that extents refer to by index.
+    """
+
+    __slots__ = ("_app", "_area", "_files")
+
+    def __init__(self, area: StagingArea, app: str, files: tuple[DecidedFile, ...]) -> None:
+        super().__init__()
+        self._area, self._app, self._files = area, app, files
+
+    def path(self, extent: DecidedExtent) -> str:
+        """Return the path of an extent's file."""
+        return self._area.file_path(self._app, self._files[extent.file].name)
+
+    def read_bytes(self, extent: DecidedExtent) -> NDArray[np.uint8]:
+        """Return the bytes of an extent, unchecked; see `CheckedExtents.read_bytes`."""
+        path = self.path(extent)
+        try:
+            file = self._area.open(self._app, self._files[extent.file].name)
+        except FileMissingError as error:
+            raise CorruptRecordError(
+                "staged file is missing",
+                path=path,
+                expected=f"{self._files[extent.file].size} bytes",
+                hint="only streamlog may remove files below .streamlog; a commit that is not "
+                "decided yet can be repeated",
+            ) from error
+        with file:
+            size = file.stat().size
+            if size != self._files[extent.file].size or extent.size > size - extent.position:
+                raise CorruptRecordError(
+                    "staged file does not have the size that its task reported",
+                    path=path,
+                    got=f"{size} bytes",
+                    expected=f"{self._files[extent.file].size}",
+                )
+            buffer = np.empty(extent.size, np.uint8)
+            found = file.pread_into(buffer, extent.position)
+        if found != extent.size:
+            raise CorruptRecordError(
+                "staged file ends early", path=path, got=f"{found} bytes", expected=extent.size
+            )
+        return buffer
