@@ -5,8 +5,8 @@
     .streamlog/latest                                a hint: the last entry that its writer knew
     .streamlog/staging/<app>/<staged name>           batches of task attempts
     .streamlog/readers/<group>.json                  recorded readers
-    <topic>-<partition>/<number>/<base offset>.log   segments, and their indexes, with Kafka's
-                                                     names, as swapped in by an entry
+    <topic>-<partition>/<build>/<base offset>.log    segments, and their indexes, with Kafka's
+                                                     names, below a name for those built together
 
 Numbers have 20 digits, so keys sort as their numbers do.
 """
@@ -57,6 +57,6 @@ def staged_key(app: str, name: str) -> str:
     return f"{staging_of(app)}{name}"
 
 
-def segment_directory(partition: TopicPartition, number: int) -> str:
-    """Return the prefix of the segments of a partition that an entry swaps in."""
-    return f"{partition}/{number:020d}/"
+def segment_directory(partition: TopicPartition, build: str) -> str:
+    """Return the prefix of the segments of a partition that were built together."""
+    return f"{partition}/{build}/"
