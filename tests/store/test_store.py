@@ -138,9 +138,15 @@ def test_an_invalid_url_is_refused_without_its_secrets(url: str, said: str) -> N
     assert "secret" not in str(caught.value)
 
 
-def test_an_endpoint_that_cannot_be_reached_is_reported(
-    s3_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT", "http://127.0.0.1:1")
-    with pytest.raises(StorageError, match="check the network"):
-        open_store(s3_url).get("x", max_size=1)
+def test_an_endpoint_that_cannot_be_reached_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT": "http://127.0.0.1:1",
+        "AWS_ALLOW_HTTP": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(StorageError, match="check the network") as caught:
+        open_store("s3://bucket/root").get("x", max_size=1)
+    assert "secret" not in str(caught.value)
