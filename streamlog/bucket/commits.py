@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.bucket.actions import Action, BucketExtent, Commit, CommitPart
-from streamlog.bucket.journal import Journal
+from streamlog.bucket.journal import RootJournal
 from streamlog.bucket.keys import staged_key
 from streamlog.bucket.state import RootState
 from streamlog.clock import Clock
@@ -68,7 +68,7 @@ class BucketCommits:
         clock: The clock.
     """
 
-    def __init__(self, store: ObjectStore, journal: Journal, clock: Clock) -> None:
+    def __init__(self, store: ObjectStore, journal: RootJournal, clock: Clock) -> None:
         self._store, self._journal, self._clock = store, journal, clock
 
     def commit(

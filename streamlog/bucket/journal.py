@@ -41,7 +41,7 @@ from streamlog.errors import (
 )
 from streamlog.store.api import ObjectStore
 
-__all__ = ["Journal"]
+__all__ = ["RootJournal"]
 
 SNAPSHOT_EVERY: Final = 16  # entries
 MAX_ENTRY_SIZE: Final = 64 << 20
@@ -65,7 +65,7 @@ class _Entry(NamedTuple):
     actions: tuple[Action, ...]
 
 
-class Journal:
+class RootJournal:
     """The journal of one root, as far as this process has read it. Not for several threads.
 
     Args:

@@ -4,7 +4,6 @@
     .streamlog/snapshots/<number>                    the state of the root after an entry
     .streamlog/latest                                a hint: the last entry that its writer knew
     .streamlog/staging/<app>/<staged name>           batches of task attempts
-    .streamlog/readers/<group>.json                  recorded readers
     <topic>-<partition>/<build>/<base offset>.log    segments, and their indexes, with Kafka's
                                                      names, below a name for those built together
 
@@ -14,12 +13,12 @@ Numbers have 20 digits, so keys sort as their numbers do.
 from typing import Final
 
 from streamlog.commits.identity import app_key
+from streamlog.fs.log_root import STATE_DIRECTORY
 from streamlog.topic import TopicPartition
 
 __all__ = [
     "JOURNAL",
     "LATEST",
-    "READERS",
     "SNAPSHOTS",
     "STAGING",
     "entry_key",
@@ -29,12 +28,10 @@ __all__ = [
     "staging_of",
 ]
 
-_OURS: Final = ".streamlog"
-JOURNAL: Final = f"{_OURS}/journal/"
-SNAPSHOTS: Final = f"{_OURS}/snapshots/"
-LATEST: Final = f"{_OURS}/latest"
-STAGING: Final = f"{_OURS}/staging/"
-READERS: Final = f"{_OURS}/readers/"
+JOURNAL: Final = f"{STATE_DIRECTORY}/journal/"
+SNAPSHOTS: Final = f"{STATE_DIRECTORY}/snapshots/"
+LATEST: Final = f"{STATE_DIRECTORY}/latest"
+STAGING: Final = f"{STATE_DIRECTORY}/staging/"
 
 
 def entry_key(number: int) -> str:

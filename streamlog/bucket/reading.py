@@ -6,12 +6,12 @@ is compared. The batches of a segment are read as they are.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.bucket.state import PartitionState, Stretch
+from streamlog.bucket.state import BucketPartition, Stretch
 from streamlog.config.log_config import DEFAULT_MAX_DECOMPRESSED_BYTES
 from streamlog.errors import CorruptRecordError, OffsetOutOfRangeError
 from streamlog.partition.log_offsets import LogOffsets
@@ -32,6 +32,16 @@ FETCH_BYTES: Final = 32 << 20  # eight requests at a time
 _SCAN_BYTES: Final = 4 << 20
 
 
+class _Found(NamedTuple):
+    """Batches, where the first of them was read, and the offset after them."""
+
+    buffer: memoryview
+    table: BatchTable
+    path: str
+    position: int
+    next_offset: int
+
+
 class BucketReader:
     """A partition in an object store, as of one state of its root.
 
@@ -46,7 +56,7 @@ class BucketReader:
         self,
         store: ObjectStore,
         topic_partition: TopicPartition,
-        state: PartitionState,
+        state: BucketPartition,
         *,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     ) -> None:
@@ -55,7 +65,7 @@ class BucketReader:
         self._store, self._state = store, state
         self._max_decompressed = max_decompressed_bytes
 
-    def advance(self, state: PartitionState) -> None:
+    def advance(self, state: BucketPartition) -> None:
         """Continue with a newer state of the partition."""
         self._state = state
 
@@ -125,7 +135,22 @@ class BucketReader:
                 got=offset,
                 expected=f"{offsets.start} to {offsets.end}",
             )
-        upper = min(end_offset, offsets.end)
+        found = self._find(offset, min(end_offset, offsets.end), max_bytes)
+        return FetchInfo(
+            offset=offset,
+            buffer=found.buffer,
+            table=found.table,
+            next_offset=found.next_offset,
+            end_offset=end_offset,
+            offsets=offsets,
+            last_stable_offset=offsets.end,
+            path=found.path,
+            position=found.position,
+            max_decompressed=self._max_decompressed,
+        )
+
+    def _find(self, offset: int, upper: int, max_bytes: int) -> _Found:
+        """Read the first batches from an offset on that begin below a bound."""
         at = self._state.at(offset)
         while offset < upper and at < len(self._state.stretches):
             chosen = self._choose(at, upper, max_bytes)
@@ -139,29 +164,12 @@ class BucketReader:
             first = int(np.searchsorted(table.last_offset, offset))
             stop = int(np.searchsorted(table.base_offset, upper))
             if first < stop:
-                found = table.slice(first, stop)
-                return FetchInfo(
-                    offset=offset,
-                    buffer=memoryview(buffer)[: found.end],
-                    table=found,
-                    next_offset=int(found.last_offset[-1]) + 1,
-                    end_offset=end_offset,
-                    offsets=offsets,
-                    last_stable_offset=offsets.end,
-                    path=f"{self._store.url}/{chosen[0].key}",
-                    position=position,
-                    max_decompressed=self._max_decompressed,
-                )
+                table = table.slice(first, stop)
+                path, next_offset = self._path(chosen[0]), int(table.last_offset[-1]) + 1
+                view = memoryview(buffer)[: table.end]
+                return _Found(view, table, path, position, next_offset)
             at += len(chosen)  # compaction left nothing from the offset on
-        return FetchInfo(
-            offset=offset,
-            buffer=memoryview(b""),
-            table=BatchTable.empty(),
-            next_offset=max(offset, upper),
-            end_offset=end_offset,
-            offsets=offsets,
-            last_stable_offset=offsets.end,
-        )
+        return _Found(memoryview(b""), BatchTable.empty(), "", 0, max(offset, upper))
 
     def size_between(self, start_offset: int, end_offset: int) -> int:
         """Return the approximate size in bytes of the records between two offsets."""
@@ -273,12 +281,15 @@ class BucketReader:
                 f"{int(table.crc[good]):#010x}",
             )
 
+    def _path(self, stretch: Stretch) -> str:
+        return f"{self._store.url}/{stretch.key}"
+
     def _damaged(
         self, stretch: Stretch, position: int, got: str, expected: str
     ) -> CorruptRecordError:
         return CorruptRecordError(
             "object does not hold the batches that the root names",
-            path=f"{self._store.url}/{stretch.key}",
+            path=self._path(stretch),
             position=stretch.position + position,
             offset=stretch.base_offset,
             got=got,

@@ -13,7 +13,7 @@ from streamlog.bucket.actions import (
     SetLogStart,
 )
 from streamlog.bucket.commits import BucketCommits
-from streamlog.bucket.journal import Journal
+from streamlog.bucket.journal import RootJournal
 from streamlog.bucket.reading import BucketReader
 from streamlog.bucket.staging import BucketStager
 from streamlog.bucket.state import RootState, TopicState
@@ -59,7 +59,7 @@ class BucketRoot:
         self._store = store
         self._clock = clock or SystemClock()
         self._random = random or random_module.SystemRandom()
-        self._journal = Journal(store, self._clock, random=self._random)
+        self._journal = RootJournal(store, self._clock, random=self._random)
         self.commits = BucketCommits(store, self._journal, self._clock)
 
     @classmethod
@@ -92,7 +92,7 @@ class BucketRoot:
         return self._journal.state
 
     def refresh(self) -> RootState:
-        """Read what other processes changed; see `Journal.refresh`.
+        """Read what other processes changed; see `RootJournal.refresh`.
 
         Raises:
             UnknownTopicError: There is no root at the URL.

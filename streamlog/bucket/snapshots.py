@@ -9,7 +9,7 @@ from typing import Final
 import zstandard
 
 from streamlog.binary.sealed import SealedValues, seal, unseal
-from streamlog.bucket.state import Garbage, PartitionState, RootState, Stretch, TopicState
+from streamlog.bucket.state import BucketPartition, Garbage, RootState, Stretch, TopicState
 from streamlog.commits.history import format_ledger, parse_ledger
 from streamlog.errors import CorruptCheckpointError
 from streamlog.topic import TopicPartition
@@ -70,7 +70,7 @@ def parse_snapshot(content: bytes, path: str) -> RootState:
     values = unseal(_KIND, sealed, path)
     keys = values.text_list("keys")
     topics: dict[str, TopicState] = {}
-    partitions: dict[TopicPartition, PartitionState] = {}
+    partitions: dict[TopicPartition, BucketPartition] = {}
     for value in values.objects("topics"):
         topic, found = value.text("topic"), value.objects("partitions")
         topics[topic] = TopicState(value.text("topic_id"), len(found), value.texts("config"))
@@ -96,7 +96,7 @@ def parse_snapshot(content: bytes, path: str) -> RootState:
     )
 
 
-def _format_partition(state: PartitionState, numbers: dict[str, int]) -> dict[str, object]:
+def _format_partition(state: BucketPartition, numbers: dict[str, int]) -> dict[str, object]:
     return {
         "log_start_offset": state.log_start_offset,
         "end_offset": state.end_offset,
@@ -122,12 +122,12 @@ def _format_partition(state: PartitionState, numbers: dict[str, int]) -> dict[st
     }
 
 
-def _parse_partition(values: SealedValues, keys: list[str]) -> PartitionState:
+def _parse_partition(values: SealedValues, keys: list[str]) -> BucketPartition:
     points = {
         value.integer("stretch"): tuple((row[0], row[1]) for row in value.integers("at", 2))
         for value in values.objects("points")
     }
-    return PartitionState(
+    return BucketPartition(
         log_start_offset=values.integer("log_start_offset"),
         end_offset=values.integer("end_offset"),
         epochs=tuple((row[0], row[1]) for row in values.integers("epochs", 2)),

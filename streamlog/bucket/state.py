@@ -36,7 +36,7 @@ from streamlog.topic import TopicPartition
 
 __all__ = [
     "Garbage",
-    "PartitionState",
+    "BucketPartition",
     "RootState",
     "Stretch",
     "TopicState",
@@ -84,7 +84,7 @@ class TopicState(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionState:
+class BucketPartition:
     """A partition.
 
     Attributes:
@@ -103,7 +103,7 @@ class PartitionState:
         """Return the index of the stretch that covers an offset, or of the next one."""
         return bisect_right(self.stretches, offset, key=lambda each: each.end_offset)
 
-    def after_commit(self, part: CommitPart, files: Sequence[str], path: str) -> "PartitionState":
+    def after_commit(self, part: CommitPart, files: Sequence[str], path: str) -> "BucketPartition":
         """Return the partition after a commit."""
         if part.base_offset != self.end_offset:
             raise _unfit(path, "base_offset", part.base_offset, self.end_offset)
@@ -127,7 +127,7 @@ class PartitionState:
             epochs = (*epochs, (part.leader_epoch, part.base_offset))
         return replace(self, end_offset=offset, epochs=epochs, stretches=tuple(stretches))
 
-    def after_swap(self, swap: Swap, path: str) -> tuple["PartitionState", list[str]]:
+    def after_swap(self, swap: Swap, path: str) -> tuple["BucketPartition", list[str]]:
         """Return the partition after a swap, and the keys that it no longer needs."""
         first = self._boundary(swap.first_offset, path)
         stop = self._boundary(swap.end_offset, path)
@@ -141,7 +141,7 @@ class PartitionState:
         stretches = (*self.stretches[:first], *new, *self.stretches[stop:])
         return replace(self, stretches=stretches), [stretch.key for stretch in old]
 
-    def after_start(self, offset: int, path: str) -> tuple["PartitionState", list[str]]:
+    def after_start(self, offset: int, path: str) -> tuple["BucketPartition", list[str]]:
         """Return the partition with a raised start, and the keys that it no longer needs."""
         if not self.log_start_offset <= offset <= self.end_offset:
             raise _unfit(path, "offset", offset, (self.log_start_offset, self.end_offset))
@@ -184,7 +184,7 @@ class RootState:
     root_id: str = ""
     config: Mapping[str, str] = field(default_factory=dict)
     topics: Mapping[str, TopicState] = field(default_factory=dict)
-    partitions: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
+    partitions: Mapping[TopicPartition, BucketPartition] = field(default_factory=dict)
     apps: Mapping[str, Ledger] = field(default_factory=dict)
     uses: Mapping[str, int] = field(default_factory=dict)
     garbage: tuple[Garbage, ...] = ()
@@ -269,7 +269,7 @@ class _Change:
             raise _unfit(self._path, "topic", action.topic, "a name that is free")
         self._topics[action.topic] = TopicState(action.topic_id, action.partitions, action.config)
         for number in range(action.partitions):
-            self._partitions[TopicPartition(action.topic, number)] = PartitionState()
+            self._partitions[TopicPartition(action.topic, number)] = BucketPartition()
 
     def _alter(self, action: AlterTopic) -> None:
         old = self._topic(action.topic, action.topic_id)
@@ -277,7 +277,7 @@ class _Change:
             raise _unfit(self._path, "partitions", action.partitions, old.partitions)
         self._topics[action.topic] = TopicState(action.topic_id, action.partitions, action.config)
         for number in range(old.partitions, action.partitions):
-            self._partitions[TopicPartition(action.topic, number)] = PartitionState()
+            self._partitions[TopicPartition(action.topic, number)] = BucketPartition()
 
     def _delete(self, action: DeleteTopic) -> None:
         old = self._topic(action.topic, action.topic_id)
@@ -338,7 +338,7 @@ class _Change:
             raise _unfit(self._path, "topic", f"{topic} ({topic_id})", "a topic of this root")
         return found
 
-    def _partition(self, partition: TopicPartition, topic_id: str) -> PartitionState:
+    def _partition(self, partition: TopicPartition, topic_id: str) -> BucketPartition:
         self._topic(partition.topic, topic_id)
         found = self._partitions.get(partition)
         if found is None:

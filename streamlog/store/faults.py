@@ -21,10 +21,10 @@ from streamlog.fs.faults import Moment, SimulatedCrash
 from streamlog.store.api import Content, ObjectRange, ObjectStore, StoredObject, Upload
 from streamlog.store.failure import store_failure
 
-__all__ = ["FaultyStore", "Request", "StoreFault"]
+__all__ = ["FaultyStore", "StoreRequest", "StoreFault"]
 
 
-class Request(NamedTuple):
+class StoreRequest(NamedTuple):
     """One recorded request, numbered from 1."""
 
     number: int
@@ -70,7 +70,7 @@ class FaultyStore:
         self._faults = tuple(faults)
         self._matches = [0] * len(faults)
         self._is_dead = False
-        self.requests: list[Request] = []
+        self.requests: list[StoreRequest] = []
 
     def count(self, *operations: str) -> int:
         """Return the number of requests of some kinds, or of all."""
@@ -126,7 +126,7 @@ class FaultyStore:
     @contextmanager
     def _request(self, operation: str, key: str) -> Iterator[None]:
         self._check_alive()
-        self.requests.append(Request(len(self.requests) + 1, operation, key))
+        self.requests.append(StoreRequest(len(self.requests) + 1, operation, key))
         fault = self._due(operation, key)
         if fault is None:
             yield

@@ -11,7 +11,7 @@ from streamlog.bucket.actions import (
     CreateRoot,
     CreateTopic,
 )
-from streamlog.bucket.journal import Journal
+from streamlog.bucket.journal import RootJournal
 from streamlog.bucket.state import RootState
 from streamlog.clock import ManualClock
 from streamlog.commits.fingerprint import Fingerprint
@@ -23,11 +23,11 @@ TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 ORDERS = TopicPartition("orders", 0)
 
 
-def journal_of(store: ObjectStore, seed: int = 0) -> Journal:
-    return Journal(store, ManualClock(), random=random.Random(seed))
+def journal_of(store: ObjectStore, seed: int = 0) -> RootJournal:
+    return RootJournal(store, ManualClock(), random=random.Random(seed))
 
 
-def made_root(store: ObjectStore) -> Journal:
+def made_root(store: ObjectStore) -> RootJournal:
     """Create a root with the topic `orders`, in two entries."""
     journal = journal_of(store)
     journal.change(lambda state: ([CreateRoot(root_id="r", config={})], None))
@@ -58,7 +58,7 @@ def commit_to(state: RootState, app: str, version: int, *, records: int = 3) -> 
     ]
 
 
-def commit(journal: Journal, app: str, version: int) -> bool:
+def commit(journal: RootJournal, app: str, version: int) -> bool:
     """Commit a version unless the app has it; return whether it was new."""
 
     def decide(state: RootState) -> tuple[Sequence[Action], bool]:
