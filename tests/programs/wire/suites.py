@@ -148,7 +148,9 @@ def run_suite(
     date, start = time.strftime("%Y-%m-%d", time.gmtime()), time.monotonic()
     exit_code, found = run()
     seconds = time.monotonic() - start
-    outcomes = explained(found, known)
+    here = f"{ROOT}/"  # says nothing to other readers
+    told = [outcome._replace(note=outcome.note.replace(here, "")) for outcome in found]
+    outcomes = explained(told, known)
     done = Run(suite, f"python -m {module}", date, seconds, exit_code, outcomes)
     for outcome in outcomes:
         note = "".join(f": {text}" for text in (outcome.note, outcome.reason) if text)
