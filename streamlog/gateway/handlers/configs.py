@@ -154,6 +154,7 @@ async def _group_entries(broker: Broker, group_id: str) -> list[dict[str, Any]]:
     for key, value in sorted(coordinator.settings.of(group_id).to_properties().items()):
         source = _Source.GROUP if key in own else _Source.DEFAULT
         synonyms = [(key, value, _Source.GROUP)] if key in own else []
+        synonyms.append((key, text_of(declared[key].default), _Source.DEFAULT))
         entries.append(_entry(declared[key], value, source, synonyms))
     return entries
 
@@ -223,7 +224,7 @@ def _unchanged(key: str, value: str, kind: int) -> dict[str, Any]:
         "isDefault": True,
         "configSource": int(_Source.DEFAULT),
         "isSensitive": False,
-        "synonyms": [{"name": key, "value": value, "source": int(_Source.DEFAULT)}],
+        "synonyms": [],
         "configType": kind,
         "documentation": None,
     }
