@@ -73,6 +73,8 @@ class RowEncoder:
             of a batch, so that they do not all begin with the same partition.
         now_ms: The time of the batch: the timestamp of rows without one.
         watch: Called with all rows before they are encoded.
+        stamps: Whether rows for a topic of LogAppendTime get the time of the batch here; otherwise
+            the commit does that.
     """
 
     def __init__(
@@ -86,7 +88,9 @@ class RowEncoder:
         start: int,
         now_ms: int,
         watch: Callable[[SinkColumns], None] | None = None,
+        stamps: bool = False,
     ) -> None:
+        self._stamps = stamps
         self._sink = sink
         self._columns = schema.indices()
         self._schema = schema.packed()
@@ -153,6 +157,7 @@ class RowEncoder:
             check = _RowCheck(target, self._rows, self._now_ms)
             check.keys(columns.key, columns.count, rows)
             check.timestamps(timestamp, rows)
+            is_stamped = self._stamps and target.rules.is_stamped
             for partition, part in self._by_partition(columns, rows, target, check):
                 try:
                     encoded = encode_columns(
@@ -162,6 +167,7 @@ class RowEncoder:
                         level=target.rules.level,
                         batch_size=_batch_size(target.rules),
                         max_decompressed=target.rules.max_decompressed_bytes,
+                        log_append_time=self._now_ms if is_stamped else None,
                     )
                 except MessageTooLargeError as error:
                     raise check.not_decompressed(error, part) from error

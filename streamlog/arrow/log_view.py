@@ -7,9 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
+from streamlog.arrow.planned import PlannedRange
 from streamlog.topic import TopicPartition
 
-__all__ = ["EARLIEST", "LATEST", "LogView", "OffsetRange", "PartitionBounds", "TopicChoice"]
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "LogView",
+    "OffsetRange",
+    "OpenLogView",
+    "PartitionBounds",
+    "TopicChoice",
+]
 
 LATEST: Final = -1  # KafkaOffsetRangeLimit.LATEST
 EARLIEST: Final = -2  # KafkaOffsetRangeLimit.EARLIEST
@@ -105,4 +114,28 @@ class LogView(Protocol):
 
     def split(self, part: OffsetRange, parts: int) -> list[OffsetRange]:
         """Split a range at batch ends into at most `parts` ranges of about equal bytes."""
+        ...
+
+
+class OpenLogView(LogView, Protocol):
+    """A `LogView` that follows the log until it is closed; `open_view` returns one."""
+
+    def refresh(self, *, is_idle: bool = False) -> None:
+        """Update the bounds, and from time to time the list of partitions.
+
+        Args:
+            is_idle: Whether the last refresh found nothing new: this one may then do nothing.
+        """
+        ...
+
+    def planned(self, part: OffsetRange) -> PlannedRange:
+        """Return a range with all that a task needs to read it."""
+        ...
+
+    def describe_held_back(self) -> str | None:
+        """Return one line about records held back by open transactions; None if there are none."""
+        ...
+
+    def close(self) -> None:
+        """Close the files; idempotent."""
         ...

@@ -1,7 +1,7 @@
 """Reading planned ranges of offsets as Arrow record batches.
 
 This also runs in Spark's Python workers, which have none of the planner's state: a range carries
-everything as plain text and numbers.
+everything as plain text and numbers. `object_reading` reads the ranges of object stores.
 
 A range of a replica set carries the partition's directory in each root. If one fails, the next one
 continues at the same offset. Leader epochs decide whether a replica holds the planned records: two
@@ -11,8 +11,8 @@ read above its own high watermark, which is one append late, but not in a tail t
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from streamlog.arrow.losses import (
     start_reset,
     unreadable,
 )
+from streamlog.arrow.planned import PlannedRange
+from streamlog.bucket.places import is_bucket
 from streamlog.errors import (
     CorruptRecordError,
     StorageError,
@@ -37,52 +39,16 @@ from streamlog.partition.read import READ_BEYOND, FetchInfo
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import IsolationLevel
 from streamlog.root.replica_reader import REPLICA_FAILURES, no_replica_error
-from streamlog.segment.txn_index import AbortedTxn
-from streamlog.topic import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FETCH_BYTES", "PlannedRange", "read_ranges"]
+__all__ = ["FETCH_BYTES", "read_ranges"]
 
 # Size of one read: large enough to hide its fixed cost, small enough for the CPU caches.
 FETCH_BYTES: Final = 4 << 20
 
 _log = logging.getLogger(__name__)
-
-
-class PlannedRange(NamedTuple):
-    """A range in the form that a task carries: a tuple of text and numbers.
-
-    Attributes:
-        directories: The partition's directory in each root, in the order in which to try them.
-        topic_id: Id of its topic at planning time; empty if unknown.
-        start_offset: First offset.
-        end_offset: Offset after the last.
-        end_epoch: Leader epoch of the last record; -1 if unknown or if there is one directory.
-        unindexed_aborts: Aborted transactions that the planner knew only from their markers; see
-            `LogReader.unindexed_aborts`.
-    """
-
-    directories: tuple[str, ...]
-    topic_id: str
-    topic: str
-    partition: int
-    start_offset: int
-    end_offset: int
-    end_epoch: int = -1
-    unindexed_aborts: tuple[AbortedTxn, ...] = ()
-
-    @classmethod
-    def unpack(cls, fields: Sequence[Any]) -> "PlannedRange":
-        """Return the range of a plain tuple, as a task carries it."""
-        *front, aborts = fields
-        return cls._make((*front, tuple(AbortedTxn(*each) for each in aborts)))
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """The partition that the offsets belong to."""
-        return TopicPartition(self.topic, self.partition)
 
 
 def read_ranges(
@@ -109,11 +75,21 @@ def read_ranges(
     Raises:
         DataLossError: Planned records no longer exist, under `fail_on_data_loss`.
         CorruptDataError: A batch is damaged, in all replicas; the batches before it were yielded.
-        StorageError: The disk failed.
+        StorageError: The disk or the store failed.
         NoReplicaOnlineError: A replica failed, and no other one holds the records.
     """
     reporter = LossReporter(fail=fail_on_data_loss)
-    for part in ranges:
+    parts = list(ranges)
+    if parts and is_bucket(parts[0].directories[0]):
+        from streamlog.arrow.object_reading import read_objects
+
+        found = read_objects(
+            parts, reporter=reporter, max_decompressed_bytes=max_decompressed_bytes
+        )
+        for part, info in found:
+            yield from decoder.decode(info, part.topic_partition)
+        return
+    for part in parts:
         reading = _RangeReading(
             part,
             isolation,

@@ -1,20 +1,22 @@
-"""Staging the rows of one task as a durable file.
+"""Staging the rows of one task as a durable file, or as an object in a store.
 
 All sinks use this: tasks of `writeStream` and `write`, tasks of `foreachBatch` through
 `mapInArrow`, the driver for a small batch, and `write_table`.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 
-from streamlog.arrow.encoder import RowEncoder
+from streamlog.arrow.bucket_topics import BucketSinkTopics
+from streamlog.arrow.encoder import BatchSink, RowEncoder
 from streamlog.arrow.schema import SinkSchema
 from streamlog.arrow.sink_columns import SinkColumns
-from streamlog.arrow.sink_topics import SinkTopics
+from streamlog.arrow.sink_topics import SinkTopics, TopicTarget
+from streamlog.bucket.planned_topics import PlannedTopics
 from streamlog.clock import Clock
 from streamlog.commits.commit_files import CommitFiles, SourceFailedError
 from streamlog.commits.fingerprint import checksum_sum
@@ -45,6 +47,7 @@ class StagePlan:
 
     Attributes:
         roots: The log root, or those of a replica set in the order to try them.
+        topics: The topics of a root in an object store; None for directories.
         schema: Positions of the sink's columns.
         topic: The topic of all rows; None: the column `topic`.
         compression: The codec for topics whose `compression.type` is `producer`.
@@ -56,6 +59,7 @@ class StagePlan:
     topic: str | None
     compression: CompressionType
     has_checksum: bool
+    topics: PlannedTopics | None = None
 
 
 def stage_rows(
@@ -91,6 +95,8 @@ def stage_rows(
         UnavailableError: The root failed after more rows than are kept to be staged again: run the
             task again.
     """
+    if plan.topics is not None:
+        return _stage_in_store(clock, plan, plan.topics, batches, app, version, task)
     where = [LogRoot.at(path, fs=fs, clock=clock) for path in plan.roots]
     if len(where) == 1:
         return _stage(where, plan, batches, app, version, task)
@@ -130,22 +136,58 @@ def _stage(
     """Stage in the first of the roots; a topic may be in another one only."""
     root, topics = roots[0], SinkTopics(*roots)
     find_topic_id = topics.topic_id if len(roots) > 1 else None
-    checksum = _Checksum() if plan.has_checksum else None
     with Stager(root, app, version, task, find_topic_id=find_topic_id) as stager:
-        encoder = RowEncoder(
-            stager,
-            plan.schema,
-            topic=plan.topic,
-            find_topic=topics.find,
-            compression=plan.compression,
-            start=version + task,
-            now_ms=root.clock.now_ms(),
-            watch=checksum.add if checksum is not None else None,
-        )
-        for batch in batches:
-            encoder.append(batch)
-        encoder.flush()
-        return stager.finish(rows=encoder.rows, checksum=checksum.total if checksum else None)
+        return _encode(stager, topics.find, root.clock, plan, batches, start=version + task)
+
+
+def _stage_in_store(
+    clock: Clock,
+    plan: StagePlan,
+    planned: PlannedTopics,
+    batches: Iterable[pa.RecordBatch],
+    app: str,
+    version: int,
+    task: int,
+) -> StagedFile:
+    """Stage as one object; the topics are known, so that is the only request."""
+    topics = BucketSinkTopics(plan.roots[0], planned)
+    with topics.stager(app, version, task, clock) as stager:
+        return _encode(stager, topics.find, clock, plan, batches, start=version + task)
+
+
+class _TaskStager(BatchSink, Protocol):
+    """A `Stager` or a `BucketStager`."""
+
+    def finish(self, *, rows: int, checksum: int | None) -> StagedFile:
+        """Complete the file."""
+        ...
+
+
+def _encode(
+    stager: _TaskStager,
+    find_topic: Callable[[str], TopicTarget],
+    clock: Clock,
+    plan: StagePlan,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    start: int,
+) -> StagedFile:
+    checksum = _Checksum() if plan.has_checksum else None
+    encoder = RowEncoder(
+        stager,
+        plan.schema,
+        topic=plan.topic,
+        find_topic=find_topic,
+        compression=plan.compression,
+        start=start,
+        now_ms=clock.now_ms(),
+        watch=checksum.add if checksum is not None else None,
+        stamps=plan.topics is not None,
+    )
+    for batch in batches:
+        encoder.append(batch)
+    encoder.flush()
+    return stager.finish(rows=encoder.rows, checksum=checksum.total if checksum else None)
 
 
 def _copy(roots: RootSet, node: int, staged: StagedFile) -> None:

@@ -9,23 +9,23 @@ directory of topic settings; these are checked five times a second.
 """
 
 import os
-from collections.abc import Mapping
-from typing import Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol, TypeAlias
 
 from streamlog.arrow.log_view import OffsetRange, PartitionBounds, TopicChoice
+from streamlog.arrow.planned import PlannedRange
 from streamlog.clock import Clock, SystemClock
 from streamlog.errors import UnknownTopicError
 from streamlog.fs.api import FileSystem
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import IsolationLevel
-from streamlog.root.read_roots import ReadRoots, RootPaths
+from streamlog.root.read_roots import Directories, ReadRoots, RootPaths
 from streamlog.root.replica_reader import ReplicaReader
 from streamlog.root.topics import unknown_topic_error
 from streamlog.segment.filenames import parse_log_file_name
-from streamlog.segment.txn_index import AbortedTxn
 from streamlog.topic import TopicPartition
 
-__all__ = ["Subscription", "check_topics"]
+__all__ = ["KnownTopics", "Subscription", "check_topics"]
 
 LOOK_EVERY_MS: Final = 200
 # An idle query spends at most one part in so many of its time on refreshes: with 30 partitions a
@@ -35,6 +35,24 @@ IDLE_PART: Final = 20
 _SETTLED_AFTER_MS: Final = 2000
 
 _Reader: TypeAlias = LogReader | ReplicaReader
+
+
+class KnownTopics(Protocol):
+    """The topics of a root, or of a replica set."""
+
+    @property
+    def name(self) -> str:
+        """The path."""
+        ...
+
+    @property
+    def offline(self) -> Sequence[str]:
+        """Roots of the set that are not reachable."""
+        ...
+
+    def find(self) -> Directories:
+        """Return the partitions of each topic."""
+        ...
 
 
 class Subscription:
@@ -214,21 +232,23 @@ class Subscription:
             for start, end in reader.split(part.start_offset, part.end_offset, parts)
         ] or [part]
 
-    def directories_of(self, partition: TopicPartition) -> tuple[str, ...]:
-        """Return the directories of a partition in the order in which to try them."""
+    def planned(self, part: OffsetRange) -> PlannedRange:
+        """Return a range with all that a task needs to read it.
+
+        The directories are in the order in which to try them. The epoch matters in a replica set
+        only.
+        """
+        partition = part.topic_partition
         reader = self._readers[partition]
-        return reader.directories if isinstance(reader, ReplicaReader) else (reader.path,)
-
-    def end_epoch_of(self, part: OffsetRange) -> int:
-        """Return the leader epoch of a range's last record, -1 if unknown or of no replica set."""
-        is_set = isinstance(self._readers[part.topic_partition], ReplicaReader)
-        return self.epoch_before(part.topic_partition, part.end_offset) if is_set else -1
-
-    def unindexed_aborts(self, partition: TopicPartition) -> tuple[AbortedTxn, ...]:
-        """Return the aborted transactions known only from their markers; see `LogReader`."""
-        if self._isolation is not IsolationLevel.READ_COMMITTED:
-            return ()
-        return self._readers[partition].unindexed_aborts
+        is_set = isinstance(reader, ReplicaReader)
+        is_committed = self._isolation is IsolationLevel.READ_COMMITTED
+        return PlannedRange(
+            reader.directories if isinstance(reader, ReplicaReader) else (reader.path,),
+            self.topic_ids.get(part.topic, ""),
+            *part,
+            end_epoch=self.epoch_before(partition, part.end_offset) if is_set else -1,
+            unindexed_aborts=reader.unindexed_aborts if is_committed else (),
+        )
 
     def describe_held_back(self) -> str | None:
         """Return one line about records held back by open transactions; None if there are none."""
@@ -246,7 +266,7 @@ class Subscription:
         return min(self._readers[partition].high_watermark, bounds.log_end_offset)
 
 
-def check_topics(roots: ReadRoots, choice: TopicChoice) -> None:
+def check_topics(roots: KnownTopics, choice: TopicChoice) -> None:
     """Check that all topics and partitions given by name exist.
 
     Raises:

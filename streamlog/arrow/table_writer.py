@@ -6,14 +6,18 @@ Polars, DuckDB). The rows are encoded, staged and committed like those of a batc
 
 import random as random_module
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamlog.arrow.bucket_topics import plan_topics
 from streamlog.arrow.schema import SinkSchema
 from streamlog.arrow.sink_topics import SinkTopics
 from streamlog.arrow.stage import StagePlan, stage_rows
+from streamlog.bucket.places import is_bucket, root_paths, shared_store
+from streamlog.bucket.planned_topics import PlannedTopics
+from streamlog.bucket.root import BucketRoot
 from streamlog.clock import Clock, SystemClock
 from streamlog.commits.commit_log import CommitOutcome
 from streamlog.commits.identity import CommitIdentity, check_identity
@@ -26,7 +30,7 @@ from streamlog.fs.log_root import LogRoot
 from streamlog.records.acks import Acks
 from streamlog.records.record import CompressionType
 from streamlog.root.manager import LogManager
-from streamlog.root.read_roots import RootPaths, parse_roots
+from streamlog.root.read_roots import RootPaths
 from streamlog.root.set_commits import staging_roots
 from streamlog.topic import check_topic_name
 
@@ -65,7 +69,8 @@ def write_table(
     Args:
         data: A pyarrow Table, RecordBatch or RecordBatchReader, an iterable of record batches, or
             any object with `__arrow_c_stream__`. It may be larger than memory.
-        root: The log root; or roots of a replica set, as a list or separated by commas.
+        root: The log root, also in an object store (`s3://BUCKET/PATH` …); or roots of a replica
+            set, as a list or separated by commas.
         topic: The topic of all rows; None: the column `topic`.
         compression_type: `none`, `gzip`, `snappy`, `lz4` or `zstd`, if the topic's
             `compression.type` is `producer`.
@@ -96,34 +101,94 @@ def write_table(
     fs, clock, level = fs or LocalFileSystem(), clock or SystemClock(), Acks.of(acks)
     if topic is not None:
         check_topic_name(topic)
-    paths = staging_roots(parse_roots(root, fs), topic=topic, fs=fs, clock=clock)
-    if topic is not None:
-        # Fail before the first row is read.
-        SinkTopics(*(LogRoot.at(path, fs=fs, clock=clock) for path in paths)).find(topic)
+    place = _place(root_paths(root, fs), topic, fs, clock)  # fails before the first row is read
     identity = _identity(txn_app_id, txn_version, topic)
     batches, schema = _stream(data)
     columns = _schema_of(schema, topic)
     plan = StagePlan(
-        roots=paths,
+        roots=place.roots,
         schema=columns,
         topic=topic,
         compression=CompressionType.of(compression_type),
         has_checksum=not identity.is_anonymous,
+        topics=place.topics,
     )
     pieces = (piece for batch in batches for piece in _pieces(_as_sink_takes(batch)))
     staged = stage_rows(fs, clock, plan, pieces, app=identity.app, version=identity.version, task=0)
-    with LogManager.open(paths, fs=fs, clock=clock) as manager:
-        try:
-            return manager.commits.commit(
-                identity,
-                [staged],
-                replay_rule=ReplayRule.GREATER,
-                on_mismatch=on_replay_mismatch,
-                acks=level,
-            )
-        except StreamLogError:
-            _discard(manager, identity, staged)
-            raise
+    return place.commit(identity, staged, on_replay_mismatch, level)
+
+
+class _Place(Protocol):
+    """Where rows are written to; `topics` are those of a root in an object store."""
+
+    roots: tuple[str, ...]
+    topics: PlannedTopics | None
+
+    def commit(
+        self, identity: CommitIdentity, staged: StagedFile, on_mismatch: str, acks: Acks
+    ) -> CommitOutcome:
+        """Commit a staged file."""
+        ...
+
+
+def _place(paths: tuple[str, ...], topic: str | None, fs: FileSystem, clock: Clock) -> _Place:
+    """Return the place of rows, after checking that the topic exists."""
+    if is_bucket(paths[0]):
+        return _Bucket(paths[0], topic, clock)
+    return _Directories(paths, topic, fs, clock)
+
+
+class _Directories:
+    """A root in a directory, or a replica set."""
+
+    def __init__(
+        self, paths: tuple[str, ...], topic: str | None, fs: FileSystem, clock: Clock
+    ) -> None:
+        self.roots = staging_roots(paths, topic=topic, fs=fs, clock=clock)
+        self.topics: PlannedTopics | None = None
+        self._fs, self._clock = fs, clock
+        if topic is not None:
+            SinkTopics(*(LogRoot.at(path, fs=fs, clock=clock) for path in self.roots)).find(topic)
+
+    def commit(
+        self, identity: CommitIdentity, staged: StagedFile, on_mismatch: str, acks: Acks
+    ) -> CommitOutcome:
+        """Commit a staged file."""
+        with LogManager.open(self.roots, fs=self._fs, clock=self._clock) as manager:
+            try:
+                return manager.commits.commit(
+                    identity,
+                    [staged],
+                    replay_rule=ReplayRule.GREATER,
+                    on_mismatch=on_mismatch,
+                    acks=acks,
+                )
+            except StreamLogError:
+                _discard(manager, identity, staged)
+                raise
+
+
+class _Bucket:
+    """A root in an object store, where every commit is durable with any `acks`."""
+
+    def __init__(self, url: str, topic: str | None, clock: Clock) -> None:
+        self.roots: tuple[str, ...] = (url,)
+        self._root = BucketRoot(shared_store(url), clock=clock)
+        self._root.refresh()
+        self.topics: PlannedTopics | None = plan_topics(self._root, topic)
+
+    def commit(
+        self, identity: CommitIdentity, staged: StagedFile, on_mismatch: str, acks: Acks
+    ) -> CommitOutcome:
+        """Commit a staged object; without a commit it is collected later."""
+        del acks
+        return self._root.commits.commit(
+            identity,
+            [staged],
+            planned=PlannedTopics.configs([self.topics] if self.topics else []),
+            replay_rule=ReplayRule.GREATER,
+            on_mismatch=on_mismatch,
+        )
 
 
 def _identity(app: str | None, version: int | None, topic: str | None) -> CommitIdentity:

@@ -12,15 +12,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from streamlog.arrow.decoder import ArrowDecoder
-from streamlog.arrow.log_view import EARLIEST, LATEST, OffsetRange, PartitionBounds, TopicChoice
-from streamlog.arrow.reading import FETCH_BYTES, PlannedRange, read_ranges
+from streamlog.arrow.log_view import (
+    EARLIEST,
+    LATEST,
+    OffsetRange,
+    OpenLogView,
+    PartitionBounds,
+    TopicChoice,
+)
+from streamlog.arrow.planned import PlannedRange
+from streamlog.arrow.reading import FETCH_BYTES, read_ranges
 from streamlog.arrow.schema import choose_columns
-from streamlog.arrow.subscription import Subscription
+from streamlog.arrow.views import open_read_roots, open_view
+from streamlog.bucket.places import is_bucket, root_paths
 from streamlog.clock import epoch_ms
 from streamlog.errors import (
     InvalidOptionError,
@@ -35,8 +44,11 @@ from streamlog.partition.reader import LogReader
 from streamlog.partition.topic_config import check_decompressed_bytes
 from streamlog.records.layout import MAX_INT32
 from streamlog.records.record import IsolationLevel
-from streamlog.root.read_roots import ReadRoots, RootPaths
+from streamlog.root.read_roots import RootPaths
 from streamlog.topic import TopicPartition, check_topic_name
+
+if TYPE_CHECKING:
+    from streamlog.arrow.views import AnyReadRoots
 
 __all__ = ["read_arrow", "read_table"]
 
@@ -116,7 +128,8 @@ def read_arrow(
     """Return records as a stream of Arrow record batches, up to the end of the log at this time.
 
     Args:
-        path: A log root, a partition's directory, or one segment file. Several log roots of a
+        path: A log root, also in an object store (`s3://BUCKET/PATH`, `gs://…`, `az://…`), a
+            partition's directory, or one segment file. Several log roots of a
             replica set, as a list or separated by commas, are read as one: whichever is reachable.
         topic: The topic; by default all topics except Kafka's internal ones.
         partitions: Numbers of its partitions; all by default.
@@ -213,7 +226,7 @@ class _Plan:
         if max_decompressed_bytes is not None:
             check_decompressed_bytes(max_decompressed_bytes)
         fs, level = LocalFileSystem(), IsolationLevel.of(isolation)
-        roots = ReadRoots(path, fs=fs)
+        roots = open_read_roots(root_paths(path, fs), fs=fs)
         unreadable = _Unreadable(roots.name)
         choice = _choose(roots, topic, partitions)
         ranges = _plan_ranges(roots, choice, level, span, unreadable)
@@ -233,6 +246,8 @@ class _Plan:
 
     def cut(self, part: PlannedRange, most: int) -> list["_Piece"]:
         """Split a range into at most `most` pieces, each large enough for a thread."""
+        if is_bucket(part.directories[0]):
+            return [_Piece(part, FETCH_BYTES)]  # it is read in parallel ranges
         try:
             reader = LogReader.open(part.directories[0], fs=self.fs)
         except StreamLogError:
@@ -291,7 +306,7 @@ class _Plan:
 
 
 def _plan_ranges(
-    roots: ReadRoots,
+    roots: "AnyReadRoots",
     choice: TopicChoice,
     isolation: IsolationLevel,
     span: "_TableRange",
@@ -314,29 +329,22 @@ def _plan_ranges(
 
 
 def _ranges_of(
-    roots: ReadRoots,
+    roots: "AnyReadRoots",
     choice: TopicChoice,
     isolation: IsolationLevel,
     span: "_TableRange",
     *,
     is_all: bool,
 ) -> list[PlannedRange]:
-    with contextlib.closing(Subscription(roots, choice, isolation)) as view:
+    with contextlib.closing(open_view(roots, choice, isolation)) as view:
         if is_all:
             span.check_names(view)
-        return [
-            PlannedRange(
-                view.directories_of(part.topic_partition),
-                view.topic_ids.get(part.topic, ""),
-                *part,
-                end_epoch=view.end_epoch_of(part),
-                unindexed_aborts=view.unindexed_aborts(part.topic_partition),
-            )
-            for part in span.ranges(view)
-        ]
+        return [view.planned(part) for part in span.ranges(view)]
 
 
-def _choose(roots: ReadRoots, topic: str | None, partitions: Collection[int] | None) -> TopicChoice:
+def _choose(
+    roots: "AnyReadRoots", topic: str | None, partitions: Collection[int] | None
+) -> TopicChoice:
     found = roots.find()
     if topic is None:
         # The path of a partition names its topic, even an internal one.
@@ -393,7 +401,7 @@ class _Border:
         return cls(name, number, {}, is_time=False)
 
     def in_partition(
-        self, view: Subscription, partition: TopicPartition, bounds: PartitionBounds
+        self, view: OpenLogView, partition: TopicPartition, bounds: PartitionBounds
     ) -> int:
         """Return the offset of the border in a partition."""
         number = self.partitions.get(partition) if self.everywhere is None else self.everywhere
@@ -441,7 +449,7 @@ class _TableRange:
             _Border.of("ending", ending_offsets, ending_timestamp),
         )
 
-    def check_names(self, view: Subscription) -> None:
+    def check_names(self, view: OpenLogView) -> None:
         """Raise `InvalidOptionError` if an argument names a partition that is not read."""
         for border in (self.start, self.end):
             strange = sorted(border.partitions.keys() - view.bounds.keys())
@@ -452,7 +460,7 @@ class _TableRange:
                     expected=", ".join(map(str, sorted(view.bounds))) or "none",
                 )
 
-    def ranges(self, view: Subscription) -> list[OffsetRange]:
+    def ranges(self, view: OpenLogView) -> list[OffsetRange]:
         """Return the range of each partition of a view; some may be empty."""
         return [
             OffsetRange(

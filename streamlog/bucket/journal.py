@@ -86,6 +86,11 @@ class RootJournal:
         self._is_behind = True  # there may be more than one new entry
         self.state = RootState()
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the last `refresh` left entries for the next one, or there was none yet."""
+        return self._is_behind
+
     # ---- reading -----------------------------------------------------------------------------
     def refresh(self) -> RootState:
         """Read new entries, and return the state.

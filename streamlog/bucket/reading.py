@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlog.bucket.spans import epochs_of, size_between
 from streamlog.bucket.state import BucketPartition, Stretch
 from streamlog.config.log_config import DEFAULT_MAX_DECOMPRESSED_BYTES
 from streamlog.errors import CorruptRecordError, OffsetOutOfRangeError
@@ -23,7 +24,7 @@ from streamlog.records.decode import Wanted, decode_pieces
 from streamlog.records.layout import HEADER_SIZE_UP_TO_MAGIC, LENGTH_OFFSET, MAX_INT64
 from streamlog.records.record import IsolationLevel
 from streamlog.records.table import BatchTable, ScanStop
-from streamlog.store.api import ObjectRange, ObjectStore
+from streamlog.store.api import ObjectRange, ReadableObjects
 from streamlog.topic import TopicPartition
 
 __all__ = ["FETCH_BYTES", "BucketReader"]
@@ -54,7 +55,7 @@ class BucketReader:
 
     def __init__(
         self,
-        store: ObjectStore,
+        store: ReadableObjects,
         topic_partition: TopicPartition,
         state: BucketPartition,
         *,
@@ -98,11 +99,8 @@ class BucketReader:
 
     def epoch_for_offset(self, offset: int) -> int:
         """Return the leader epoch of a record, -1 if unknown."""
-        found = -1
-        for epoch, start in self._state.epochs:
-            if start <= offset:
-                found = epoch
-        return found
+        found = epochs_of(self._state).epoch_for_offset(offset)
+        return -1 if found is None else found
 
     # ---- reading -----------------------------------------------------------------------------
     def read(
@@ -173,14 +171,7 @@ class BucketReader:
 
     def size_between(self, start_offset: int, end_offset: int) -> int:
         """Return the approximate size in bytes of the records between two offsets."""
-        size = 0.0
-        for stretch in self._state.stretches[self._state.at(start_offset) :]:
-            if stretch.base_offset >= end_offset:
-                break
-            span = stretch.end_offset - stretch.base_offset
-            inside = min(end_offset, stretch.end_offset) - max(start_offset, stretch.base_offset)
-            size += stretch.size * min(1.0, inside / span)
-        return int(size)
+        return size_between(self._state, start_offset, end_offset)
 
     def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
         """Return the first record whose timestamp is at least `timestamp` (ms), or None.

@@ -1,5 +1,6 @@
 """`BucketRoot`: a log root in an object store, the object that everything above uses."""
 
+import contextlib
 import random as random_module
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -30,6 +31,7 @@ from streamlog.errors import (
     command_at,
 )
 from streamlog.partition.partition_metadata import new_topic_id
+from streamlog.root.topics import unknown_topic_error
 from streamlog.store.api import ObjectStore
 from streamlog.store.remote import open_store
 from streamlog.topic import TopicPartition, check_new_topic_name
@@ -37,6 +39,7 @@ from streamlog.topic import TopicPartition, check_new_topic_name
 __all__ = ["BucketRoot"]
 
 MAX_PARTITIONS: Final = 10_000  # of one topic; all of them are in every snapshot
+_CATCH_UPS: Final = 10  # writers that never pause are not followed forever
 _NOT_HERE: Final = ("flush.messages", "flush.ms")
 
 
@@ -87,17 +90,26 @@ class BucketRoot:
         return self._store.url
 
     @property
+    def store(self) -> ObjectStore:
+        """The objects of the root."""
+        return self._store
+
+    @property
     def state(self) -> RootState:
         """The root as of the last `refresh` or change."""
         return self._journal.state
 
     def refresh(self) -> RootState:
-        """Read what other processes changed; see `RootJournal.refresh`.
+        """Read what other processes changed before this call; see `RootJournal.refresh`.
 
         Raises:
             UnknownTopicError: There is no root at the URL.
         """
         state = self._journal.refresh()
+        for _ in range(_CATCH_UPS):
+            if not self._journal.is_behind:
+                break
+            state = self._journal.refresh()  # the hint was older than two entries
         if state.number == 0:
             raise UnknownTopicError(
                 "no log root",
@@ -161,6 +173,22 @@ class BucketRoot:
             return [create], topic_id
 
         return self._journal.change(decide)
+
+    def ensure_topic(self, name: str) -> None:
+        """Create a topic if it is missing and `auto.create.topics.enable` is true.
+
+        Raises:
+            UnknownTopicError: It is missing, and that setting is false.
+            InvalidTopicError: The name is invalid.
+        """
+        if name in self.state.topics:
+            return
+        self.refresh()
+        if name not in self.state.topics:
+            if not ServerConfig.from_properties(self.state.config).auto_create_topics_enable:
+                raise unknown_topic_error(self.url, name, sorted(self.state.topics))
+            with contextlib.suppress(TopicExistsError):  # another process created it
+                self.create_topic(name)
 
     def alter_topic(
         self,

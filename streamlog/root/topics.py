@@ -24,6 +24,7 @@ from streamlog.partition.partition_metadata import PARTITION_METADATA
 from streamlog.root.directories import Holding, holding_of
 from streamlog.root.roots import ONE_OF_A_SET, check_root, is_our_root
 from streamlog.segment.filenames import parse_log_file_name
+from streamlog.store.urls import is_store_url
 from streamlog.topic import TopicPartition, check_topic_name, parse_partition_directory
 
 __all__ = [
@@ -100,7 +101,9 @@ def unknown_topic_error(
         offline: Other roots of the set that are offline; a topic without replicas may be there.
     """
     make = f"create it: {command_at(root, f'topics create {topic}')}"
-    if not known and "," not in root:  # an unmounted disk looks like a new root
+    if (
+        not known and "," not in root and not is_store_url(root)
+    ):  # an unmounted disk looks like a new root
         make += ONE_OF_A_SET
     see = f"list the topics: {command_at(root, 'topics list')}"
     listed = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")

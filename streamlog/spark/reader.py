@@ -32,10 +32,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from streamlog.arrow.log_view import OffsetRange
+from streamlog.arrow.log_view import OffsetRange, OpenLogView
 from streamlog.arrow.losses import LossReporter
 from streamlog.clock import Clock, SystemClock
-from streamlog.errors import OffsetOutOfRangeError
+from streamlog.errors import InvalidOptionError, OffsetOutOfRangeError
 from streamlog.query.offsets import (
     SourceOffset,
     is_reserved,
@@ -59,7 +59,6 @@ from streamlog.topic import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamlog.arrow.subscription import Subscription
     from streamlog.spark.group_progress import GroupProgress
 
 __all__ = ["StreamLogReader", "StreamLogStreamReader"]
@@ -82,11 +81,11 @@ class StreamLogReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks; called on the driver."""
-        from streamlog.arrow.subscription import Subscription
+        from streamlog.arrow.views import open_read_roots, open_view
 
         options = self._options
-        view = Subscription(
-            options.paths,
+        view = open_view(
+            open_read_roots(options.paths),
             options.choice,
             options.isolation,
             max_decompressed_bytes=options.max_decompressed_bytes,
@@ -101,7 +100,7 @@ class StreamLogReader(DataSourceReader):
         return read_task(partition, self._options)
 
 
-def _plan_batch(view: "Subscription", options: SourceOptions) -> list[OffsetRange]:
+def _plan_batch(view: OpenLogView, options: SourceOptions) -> list[OffsetRange]:
     """Return the ranges of a batch query, according to the state of the log at this time.
 
     Raises:
@@ -144,7 +143,7 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._given = dict(options)
         self._clock = clock or SystemClock()
         self._parsed: SourceOptions | None = None
-        self._view: Subscription | None = None
+        self._view: OpenLogView | None = None
         self._losses = LossReporter(fail=True)
         self._progress: GroupProgress | None = None
         self._initial: dict[str, Any] | None = None
@@ -231,7 +230,7 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             end = self._limit(view, begin, end)
         return describe_offsets(view, end).to_json()
 
-    def _is_idle(self, view: "Subscription", start: dict[str, Any]) -> bool:
+    def _is_idle(self, view: OpenLogView, start: dict[str, Any]) -> bool:
         """Return whether the last call found nothing new; comparing bounds by value is slow."""
         return self._seen[1] is view.bounds and self._seen[0] == start
 
@@ -252,7 +251,7 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._reported[2]
 
     def _reach(
-        self, view: "Subscription", position: SourceOffset
+        self, view: OpenLogView, position: SourceOffset
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Return the start and end of the readable records of each partition."""
         begin: dict[TopicPartition, int] = {}
@@ -290,7 +289,7 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _limit(
         self,
-        view: "Subscription",
+        view: OpenLogView,
         begin: dict[TopicPartition, int],
         end: dict[TopicPartition, int],
     ) -> dict[TopicPartition, int]:
@@ -301,7 +300,7 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             end = limit_bytes(view, limits.max_bytes, begin, end)
         return end
 
-    def _report_held_back(self, view: "Subscription") -> None:
+    def _report_held_back(self, view: OpenLogView) -> None:
         held_back = view.describe_held_back()
         if held_back is not None and self._held_back is None:
             _log.warning("%s", held_back)
@@ -364,18 +363,24 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._losses = LossReporter(fail=self._parsed.fail_on_data_loss)
         return self._parsed
 
-    def _open(self) -> "Subscription":
+    def _open(self) -> OpenLogView:
         if self._view is None:
-            from streamlog.arrow.subscription import Subscription
-            from streamlog.root.read_roots import ReadRoots
+            from streamlog.arrow.views import open_read_roots, open_view
 
             options = self._options
-            roots = ReadRoots(options.paths, clock=self._clock)
+            roots = open_read_roots(options.paths, clock=self._clock)
             if options.group_id is not None and self._progress is None:
+                from streamlog.root.read_roots import ReadRoots
                 from streamlog.spark.group_progress import GroupProgress
 
+                if not isinstance(roots, ReadRoots):
+                    raise InvalidOptionError(
+                        "option kafka.group.id is not supported for a root in an object store",
+                        got=roots.name,
+                        hint="leave it out; the query's checkpoint keeps its offsets",
+                    )
                 self._progress = GroupProgress(roots, options.group_id, self._clock)
-            self._view = Subscription(
+            self._view = open_view(
                 roots,
                 options.choice,
                 options.isolation,
@@ -386,12 +391,9 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
 
 def _pack_tasks(
-    view: "Subscription", ranges: Sequence[OffsetRange], options: SourceOptions
+    view: OpenLogView, ranges: Sequence[OffsetRange], options: SourceOptions
 ) -> list[InputPartition]:
-    """Return the tasks that read `ranges`: tuples of the fields of each `PlannedRange`.
-
-    The fields are plain text and numbers, which pickle smaller and faster than our classes.
-    """
+    """Return the tasks that read `ranges`, each as tuples of text and numbers."""
     tasks = plan_tasks(
         view,
         ranges,
@@ -399,22 +401,4 @@ def _pack_tasks(
         min_partitions=options.min_partitions,
         max_records=options.max_records_per_partition,
     )
-    aborts = {
-        part.topic_partition: tuple(map(tuple, view.unindexed_aborts(part.topic_partition)))
-        for part in ranges
-    }
-    return [
-        InputPartition(
-            tuple(
-                (
-                    view.directories_of(part.topic_partition),
-                    view.topic_ids.get(part.topic, ""),
-                    *part,
-                    view.end_epoch_of(part),
-                    aborts[part.topic_partition],
-                )
-                for part in task
-            )
-        )
-        for task in tasks
-    ]
+    return [InputPartition(tuple(view.planned(part).pack() for part in task)) for task in tasks]

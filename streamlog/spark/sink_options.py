@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from streamlog.bucket.places import root_paths
 from streamlog.commits.identity import CommitIdentity
 from streamlog.errors import InvalidOptionError, UnsupportedCompressionError
 from streamlog.fs.local import LocalFileSystem
 from streamlog.query.checkpoint import local_path
 from streamlog.records.acks import Acks
 from streamlog.records.record import CompressionType
-from streamlog.root.read_roots import parse_roots
 from streamlog.root.set_commits import staging_roots
 from streamlog.spark.options import Use, check_options, parse_choice, parse_integer
 from streamlog.topic import check_topic_name
@@ -118,7 +118,7 @@ def _roots(options: Mapping[str, str]) -> tuple[str, ...]:
         raise InvalidOptionError(
             "option path is missing", expected="the log root", hint='.option("path", "/data/log")'
         )
-    return parse_roots(path, LocalFileSystem(), resolve=_local)
+    return root_paths(path, LocalFileSystem(), resolve=_local)
 
 
 def _local(path: str) -> str:

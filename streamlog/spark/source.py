@@ -82,11 +82,11 @@ class StreamLogSource(DataSource):
             UnknownTopicError: The root or a topic named in the options does not exist.
         """
         from streamlog.arrow.subscription import check_topics
-        from streamlog.root.read_roots import ReadRoots
+        from streamlog.arrow.views import open_read_roots
 
         of_table = _options_of_statement(self.options)
         options = SourceOptions.parse(self.options if of_table is None else of_table, Use.READ)
-        check_topics(ReadRoots(options.paths), options.choice)
+        check_topics(open_read_roots(options.paths), options.choice)
         if of_table is None:
             return spark_schema(options.columns)
         return _schema_with_options(options.columns, of_table)

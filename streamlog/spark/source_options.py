@@ -14,13 +14,13 @@ from typing import Final
 
 from streamlog.arrow.log_view import EARLIEST, LATEST, TopicChoice
 from streamlog.arrow.schema import choose_columns
+from streamlog.bucket.places import is_bucket, root_paths
 from streamlog.config.settings import MAX_INT
 from streamlog.errors import InvalidOptionError
 from streamlog.fs.local import LocalFileSystem
 from streamlog.query.checkpoint import local_path
 from streamlog.query.offsets import parse_partition_numbers
 from streamlog.records.record import IsolationLevel
-from streamlog.root.read_roots import parse_roots
 from streamlog.segment.filenames import parse_log_file_name
 from streamlog.spark.options import (
     Use,
@@ -169,7 +169,7 @@ def _parse_paths(given: Mapping[str, str]) -> tuple[str, ...]:
             expected="the log root",
             hint='.option("path", "/data/log")',
         )
-    return parse_roots(path, LocalFileSystem(), resolve=_local)
+    return root_paths(path, LocalFileSystem(), resolve=_local)
 
 
 def _local(path: str) -> str:
@@ -178,14 +178,16 @@ def _local(path: str) -> str:
         raise InvalidOptionError(
             "option path is not a local path",
             got=path,
-            expected="a directory that driver and executors reach as files",
+            expected="a directory that driver and executors reach as files, or an object store: "
+            "s3://, gs://, az://",
         )
     return local
 
 
 def _parse_choice_of_topics(given: Mapping[str, str], paths: tuple[str, ...]) -> TopicChoice:
     named = [name for name in _STRATEGIES if name in given]
-    partition = _partition_at(paths[0]) if len(paths) == 1 else None
+    is_directory = len(paths) == 1 and not is_bucket(paths[0])
+    partition = _partition_at(paths[0]) if is_directory else None
     if not named and partition is not None:
         return TopicChoice(partitions=(partition,))
     if not named:

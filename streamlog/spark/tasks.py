@@ -42,7 +42,8 @@ def read_task(partition: InputPartition, options: "SourceOptions") -> "Iterator[
         options: The options of the query.
     """
     from streamlog.arrow.decoder import ArrowDecoder
-    from streamlog.arrow.reading import PlannedRange, read_ranges
+    from streamlog.arrow.planned import PlannedRange
+    from streamlog.arrow.reading import read_ranges
 
     yield from read_ranges(
         [PlannedRange.unpack(fields) for fields in partition.value or ()],

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Content", "ObjectRange", "ObjectStore", "StoredObject", "Upload"]
+__all__ = ["Content", "ObjectRange", "ObjectStore", "ReadableObjects", "StoredObject", "Upload"]
 
 Content = bytes | bytearray | memoryview | NDArray[np.uint8]
 
@@ -64,10 +64,18 @@ class Upload(Protocol):
     ) -> None: ...
 
 
-class ObjectStore(Protocol):
-    """The objects below one URL. Safe for use by several threads."""
+class ReadableObjects(Protocol):
+    """Objects of which ranges can be read; `url` names them in errors."""
 
     url: str
+
+    def read_into(self, ranges: Sequence[ObjectRange], target: NDArray[np.uint8]) -> None:
+        """See `ObjectStore.read_into`."""
+        ...
+
+
+class ObjectStore(ReadableObjects, Protocol):
+    """The objects below one URL. Safe for use by several threads."""
 
     def create(self, key: str, content: Content) -> None:
         """Write a new object with one request.

@@ -7,7 +7,8 @@ import shutil
 import pytest
 
 from streamlog.arrow.decoder import ArrowDecoder
-from streamlog.arrow.reading import PlannedRange, read_ranges
+from streamlog.arrow.planned import PlannedRange
+from streamlog.arrow.reading import read_ranges
 from streamlog.arrow.tables import read_arrow, read_table
 from streamlog.errors import CorruptRecordError, DataLossError, NoReplicaOnlineError
 from streamlog.fs.faults import Fault, FaultyFileSystem
