@@ -2,7 +2,9 @@
 
     python -m tests.gate [PART…]
 
-All parts run in the order below, even after a failure. The last line counts the tests.
+All parts run, even after a failure, two at a time: a part that waits, for a JVM or a time limit,
+leaves the processors to the other one. The output of a part appears when it ends, that of a single
+part at once. The last line counts the tests.
 """
 
 import os
@@ -11,14 +13,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / ".cache" / "gate"
 DEMO = REPORTS / "demo"
 TOOLS = Path(sys.executable).parent
+PARTS_AT_ONCE = 2
 AT_ONCE = ("-n", "2", "--dist", "worksteal")
 FILES_AT_ONCE = ("-n", "2", "--dist", "loadfile")  # keeps each file's shared fixtures in one worker
 # Most JVMs of the tests live for seconds, so optimizing compilation does not pay.
@@ -34,7 +38,7 @@ class Part(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The outcome of a part."""
+    """The outcome of a part, with its time and that of the processors."""
 
     name: str
     passed: int
@@ -42,6 +46,7 @@ class Result(NamedTuple):
     skipped: int
     is_good: bool
     seconds: float
+    cpu_seconds: float
 
 
 def tool(name: str, *arguments: str) -> tuple[str, ...]:
@@ -52,6 +57,17 @@ def pytest(*arguments: str) -> tuple[str, ...]:
     return tool("pytest", "-q", *arguments)
 
 
+def marked(mark: str, expression: str = "") -> tuple[str, ...]:
+    """Return the arguments that select tests with a mark, from the files that name it.
+
+    Collecting takes longer than it seems: pytest imports each file in each worker.
+    """
+    paths = sorted((ROOT / "tests").rglob("test_*.py"))
+    named = [path for path in paths if f"mark.{mark}" in path.read_text(encoding="utf-8")]
+    return ("-m", expression or mark, *(str(path.relative_to(ROOT)) for path in named))
+
+
+# The longest first, so that none of them is left over for the end.
 PARTS = (
     Part(
         "lint",
@@ -62,7 +78,13 @@ PARTS = (
             tool("lint-imports"),
         ),
     ),
+    Part(
+        "spark",
+        (pytest(*FILES_AT_ONCE, *marked("spark", "spark and not compat")),),
+        SHORT_LIVED_JVM,
+    ),
     Part("engine", (pytest(*AT_ONCE, "-m", "not spark and not compat"),)),
+    Part("compat", (pytest(*AT_ONCE, *marked("compat")),)),
     Part(
         "faults",
         (
@@ -70,8 +92,6 @@ PARTS = (
             tool("python", "-m", "tests.programs.reliability.teeth", "--seconds", "25"),
         ),
     ),
-    Part("spark", (pytest(*FILES_AT_ONCE, "-m", "spark and not compat"),), SHORT_LIVED_JVM),
-    Part("compat", (pytest(*AT_ONCE, "-m", "compat"),)),
     Part("demo", (tool("python", "-m", "streaming_jobs.demo", "--directory", str(DEMO)),)),
 )
 
@@ -92,22 +112,58 @@ def count(report: Path) -> tuple[int, int, int]:
     return passed, failed, skipped
 
 
-def run(part: Part) -> Result:
-    """Run all commands of `part`."""
-    print(f"\n──── {part.name}", flush=True)
+def run(part: Part, output: IO[bytes] | None = None) -> Result:
+    """Run all commands of `part`; what they print goes to `output` if there is one."""
     start = time.monotonic()
     report = REPORTS / f"{part.name}.xml"
     report.unlink(missing_ok=True)
-    is_good = True
+    is_good, cpu_seconds = True, 0.0
     environment = os.environ | ({"JDK_JAVA_OPTIONS": part.jvm_options} if part.jvm_options else {})
     for command in part.commands:
         name = Path(command[0]).name
-        print(f"$ {shlex.join([name, *command[1:]])}", flush=True)
+        say(f"$ {shlex.join([name, *command[1:]])}", output)
         extra = (f"--junitxml={report}",) if name == "pytest" else ()
-        done = subprocess.run([*command, *extra], cwd=ROOT, env=environment, check=False)
-        is_good &= done.returncode == 0
+        process = subprocess.Popen(
+            [*command, *extra], cwd=ROOT, env=environment, stdout=output, stderr=output
+        )
+        _, status, used = os.wait4(process.pid, 0)  # instead of wait(): it tells what was used
+        process.returncode = os.waitstatus_to_exitcode(status)
+        is_good &= process.returncode == 0
+        cpu_seconds += used.ru_utime + used.ru_stime
     passed, failed, skipped = count(report)
-    return Result(part.name, passed, failed, skipped, is_good, time.monotonic() - start)
+    seconds = time.monotonic() - start
+    return Result(part.name, passed, failed, skipped, is_good, seconds, cpu_seconds)
+
+
+def run_all(parts: list[Part]) -> Iterator[Result]:
+    """Run parts two at a time, and print the output of each when it ends."""
+    if len(parts) == 1:
+        yield run(parts[0])
+        return
+    with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
+        running = {pool.submit(run_aside, part): part for part in parts}
+        for done in as_completed(running):
+            print(f"\n──── {running[done].name}", flush=True)
+            sys.stdout.buffer.write(log_of(running[done]).read_bytes())
+            sys.stdout.flush()
+            yield done.result()
+
+
+def run_aside(part: Part) -> Result:
+    """Run a part whose output is kept in a file."""
+    say(f"{part.name} starts")
+    with log_of(part).open("wb") as output:
+        return run(part, output)
+
+
+def log_of(part: Part) -> Path:
+    return REPORTS / f"{part.name}.log"
+
+
+def say(text: str, output: IO[bytes] | None = None) -> None:
+    stream = output or sys.stdout.buffer
+    stream.write(f"{text}\n".encode())
+    stream.flush()
 
 
 def table(results: list[Result]) -> Iterator[str]:
@@ -115,7 +171,7 @@ def table(results: list[Result]) -> Iterator[str]:
     for result in results:
         verdict = "good" if result.is_good else "FAILED"
         yield (
-            f"{result.name:<8} {verdict:<7} {result.seconds:7.1f} s"
+            f"{result.name:<8} {verdict:<7} {result.seconds:7.1f} s {result.cpu_seconds:7.1f} s cpu"
             f" {result.passed:6} passed {result.failed:4} failed {result.skipped:4} skipped"
         )
 
@@ -128,8 +184,10 @@ def main(names: list[str]) -> int:
         print(f"unknown part: {', '.join(sorted(unknown))}; expected {known}", file=sys.stderr)
         return 2
     REPORTS.mkdir(parents=True, exist_ok=True)
-    results = [run(part) for part in PARTS if not names or part.name in names]
+    start = time.monotonic()
+    results = list(run_all([part for part in PARTS if not names or part.name in names]))
     print("\n" + "\n".join(table(results)))
+    print(f"all {time.monotonic() - start:19.1f} s")
     is_good = all(result.is_good for result in results)
     failed = sum(result.failed for result in results)
     if failed or any(result.passed for result in results):

@@ -1,0 +1,71 @@
+"""The gate runs two parts at a time, keeps what they print apart, and misses no failure."""
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import gate
+
+MEET = """
+import pathlib, sys, time
+mine, other = map(pathlib.Path, sys.argv[1:])
+mine.touch()
+deadline = time.monotonic() + 60
+while not other.exists():
+    assert time.monotonic() < deadline, "the other part has not started"
+    time.sleep(0.01)
+print(f"{mine.name} met {other.name}")
+"""
+
+
+def part(name: str, code: str, *arguments: object) -> gate.Part:
+    return gate.Part(name, ((sys.executable, "-c", code, *map(str, arguments)),))
+
+
+@pytest.fixture(autouse=True)
+def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(gate, "REPORTS", tmp_path / "reports")
+    return tmp_path / "reports"
+
+
+def test_two_parts_run_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    parts = (part("first", MEET, one, two), part("second", MEET, two, one))
+    monkeypatch.setattr(gate, "PARTS", parts)
+    assert gate.main([]) == 0
+    printed = capfd.readouterr().out
+    for name, said in (("first", "one met two"), ("second", "two met one")):
+        section = printed.split(f"──── {name}\n")[1].split("────")[0]
+        assert said in section.splitlines()
+
+
+def test_a_failure_of_any_part_fails_all(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    bad = part("bad", "raise SystemExit(3)")
+    monkeypatch.setattr(gate, "PARTS", (bad, part("good", "print('still run')")))
+    assert gate.main([]) == 1
+    printed = capfd.readouterr().out
+    assert "still run" in printed.splitlines()
+    assert [line.split()[:2] for line in printed.splitlines()[-3:-1]] in (
+        [["bad", "FAILED"], ["good", "good"]],
+        [["good", "good"], ["bad", "FAILED"]],
+    )
+    assert gate.main(["good"]) == 0
+    assert gate.main(["bad"]) == 1
+
+
+def test_the_time_of_the_processors_is_told_besides_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    busy = part("busy", "import time\nwhile time.process_time() < 0.3: pass")
+    monkeypatch.setattr(gate, "PARTS", (busy,))
+    gate.REPORTS.mkdir()
+    start = time.monotonic()
+    (result,) = gate.run_all([busy])
+    assert result.cpu_seconds >= 0.3
+    assert 0.3 <= result.seconds <= time.monotonic() - start
