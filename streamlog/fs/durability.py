@@ -16,7 +16,7 @@ XFS hide a forgotten directory sync that another one would punish. Syncing a fil
 name.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from enum import Enum
 from itertools import pairwise
 from random import Random
@@ -32,6 +32,7 @@ __all__ = [
     "NameEntry",
     "Node",
     "copy_tree",
+    "facts",
     "walk",
 ]
 
@@ -275,6 +276,31 @@ class Journal:
             journal._changes.append(_NameChange(entries, volatile_in))
         return journal
 
+    def facts(self) -> Hashable:
+        """Return a value that equal journals have in common, nodes by their numbers."""
+        return tuple(
+            (
+                tuple(
+                    (
+                        entry.directory.number,
+                        entry.name,
+                        _number(entry.before),
+                        _number(entry.after),
+                    )
+                    for entry in change.entries
+                ),
+                frozenset(found.number for found in change.volatile_in),
+            )
+            for change in self._changes
+        )
+
+    def nodes(self) -> Iterator[Node]:
+        """Yield the nodes that the changes concern, also those without a name today."""
+        for change in self._changes:
+            for entry in change.entries:
+                yield entry.directory
+                yield from (node for node in (entry.before, entry.after) if node is not None)
+
     def cut_power(self, random: Random, loss: Loss) -> None:
         """Undo some changes as a power cut may; the rest is durable."""
         for change in reversed(self._choose_undone(random, loss)):
@@ -319,6 +345,31 @@ def walk(directory: Directory, path: str) -> Iterator[tuple[str, Node]]:
         yield below, node
         if isinstance(node, Directory):
             yield from walk(node, below)
+
+
+def facts(nodes: Iterable[Node]) -> Hashable:
+    """Return a value that equal trees have in common, with the bytes of every file.
+
+    Locks do not count, and neither does the order in which a directory got its names.
+    """
+    found: dict[int, Hashable] = {}
+    waiting = [*nodes]
+    while waiting:
+        node = waiting.pop()
+        if node.number in found:
+            continue
+        common = (node.mtime_ns, node.access)
+        if isinstance(node, MemoryInode):
+            found[node.number] = (*common, node.links, bytes(node.data), tuple(node.changes))
+        else:
+            names = frozenset((name, below.number) for name, below in node.names.items())
+            found[node.number] = (*common, names)
+            waiting += node.names.values()
+    return frozenset(found.items())
+
+
+def _number(node: Node | None) -> int | None:
+    return None if node is None else node.number
 
 
 def _copy_directory(directory: Directory, copies: dict[Node, Node]) -> Directory:

@@ -11,7 +11,7 @@ Paths are absolute or relative to `/`, which exists. Calls may come from several
 import errno
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from random import Random
 from types import TracebackType
 from typing import Final, Literal
@@ -31,6 +31,7 @@ from streamlog.fs.durability import (
     NameEntry,
     Node,
     copy_tree,
+    facts,
     walk,
 )
 from streamlog.fs.failure import storage_failure
@@ -250,6 +251,17 @@ class MemoryFileSystem:
                 if directory in places:
                     found.add(f"{places[directory]}/{name}")
             return tuple(sorted(found))
+
+    def facts(self) -> Hashable:
+        """Return a value that file systems have in common if no process can tell them apart.
+
+        It covers names, inode numbers, times, access, bytes, and what a power cut may still take.
+        Open handles and their locks are not covered.
+        """
+        with self.mutex:
+            held = (self.user, self.capacity, self._boots, frozenset(self.broker_locks))
+            tree = facts((self._root, *self._journal.nodes()))
+            return (*held, tree, self._journal.facts())
 
     # ---- for open files ---------------------------------------------------------------------
     def now_ns(self) -> int:

@@ -79,6 +79,16 @@ def test_the_driver_shows_power_cuts_with_a_new_boot_id_and_kills_with_the_old_o
     assert boots.count("boot-2") == report.states - boots.count("boot-1")
 
 
+def test_the_driver_checks_each_state_once() -> None:
+    seen: list[tuple] = []
+    report = every_crash_point(
+        _workload, lambda fs, acknowledged: seen.append((fs.facts(), tuple(acknowledged)))
+    )
+    assert len(set(seen)) == len(seen) == report.states
+    # Nothing changes between the sync and the acknowledgement of a write and the next operation.
+    assert len({facts for facts, _ in seen}) < len(seen)
+
+
 def test_a_failed_check_names_the_operation_the_crash_and_what_was_acknowledged() -> None:
     def check(fs: MemoryFileSystem, acknowledged: list) -> None:
         assert len(acknowledged) < 2, "two are too many"

@@ -314,6 +314,56 @@ def test_a_clone_and_its_origin_are_independent() -> None:
     assert clone.list("/d") == []
 
 
+def _synced(fs: MemoryFileSystem) -> None:
+    _write(fs, "/d/f", b"2", 1)
+    _sync(fs, "/d/f")
+
+
+def _renamed_and_back(fs: MemoryFileSystem) -> None:
+    fs.rename("/d/f", "/d/g")
+    fs.rename("/d/g", "/d/f")
+
+
+CHANGES: dict[str, Callable[[MemoryFileSystem], object]] = {
+    "other bytes": _synced,
+    "the same bytes, unsynced": lambda fs: _write(fs, "/d/f", b"1"),
+    "a time": lambda fs: fs.set_mtime("/d/f", 5),
+    "an owner": lambda fs: fs.set_access("/d/f", owner=7, group=0, mode=0o640),
+    "a new file": lambda fs: _write(fs, "/d/g", b""),
+    "a new directory": lambda fs: fs.make_directory("/e"),
+    "a removed name": lambda fs: fs.remove("/d/f"),
+    "another name": lambda fs: fs.rename("/d/f", "/d/g"),
+    "one more name": lambda fs: fs.link("/d/f", "/d/g"),
+    "the same names, unsynced": _renamed_and_back,
+    "a user": lambda fs: setattr(fs, "user", 3),
+    "a capacity": lambda fs: setattr(fs, "capacity", 99),
+    "a broker": lambda fs: fs.broker_locks.add("/d/.lock"),
+}
+
+
+def test_facts_tell_apart_what_differs_in_anything() -> None:
+    found = [_prepared(b"1").facts()]
+    found.append(_prepared(b"1").crash_clone(Random(0), power=True).facts())
+    for change in CHANGES.values():
+        fs = _prepared(b"1")
+        change(fs)
+        found.append(fs.facts())
+    assert len(set(found)) == 2 + len(CHANGES)
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_facts_of_copies_are_equal_whatever_happened(
+    change: Callable[[MemoryFileSystem], object],
+) -> None:
+    fs = _prepared(b"1")
+    change(fs)
+    before = fs.facts()
+    clone = fs.crash_clone(Random(0), power=False)
+    assert clone.facts() == before
+    _read(clone, "/d/f")  # an open file changes nothing
+    assert clone.facts() == fs.facts() == before
+
+
 def test_one_seed_gives_one_state() -> None:
     fs = _prepared(b"synced")
     for number in range(20):

@@ -6,8 +6,10 @@ and several power cuts. The check gets each of these file systems with what the 
 acknowledged by then.
 
 A crash *after* an operation leaves the same files as a crash *before* the next one, with the same
-or fewer acknowledgements. The latter is the stricter check, so the former is not repeated. A
-workload's `finally` never runs in a copy, just as it never runs in a killed process.
+or fewer acknowledgements. The latter is the stricter check, so the former is not repeated. Many
+other states are equal, too: power cuts that take the same from different points, deaths before
+operations that changed nothing. Only the first of equal ones is checked. A workload's `finally`
+never runs in a copy, just as it never runs in a killed process.
 
     def workload(fs, acknowledged):
         write_file_atomically(fs, "/logs/state", b"new")
@@ -38,7 +40,7 @@ class CrashCheckError(AssertionError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrashReport:
-    """The coverage of `every_crash_point`."""
+    """The coverage of `every_crash_point`; `states` counts different ones."""
 
     operations: list[Operation]
     states: int
@@ -101,7 +103,7 @@ def every_crash_point(
             always a crash point.
 
     Returns:
-        The operations of the workload and the number of checked states.
+        The operations of the workload and the number of checked states, all different.
 
     Raises:
         CrashCheckError: A check failed; `__cause__` has its error.
@@ -125,7 +127,7 @@ def crash_states(
     seeds: Iterable[int] = range(3),
     select: Callable[[Operation], bool] = lambda operation: True,
 ) -> Iterator[CrashState]:
-    """Yield the states themselves; the arguments are those of `every_crash_point`."""
+    """Yield the different states themselves; the arguments are those of `every_crash_point`."""
     inner = (prepared or MemoryFileSystem()).crash_clone(Random(0), power=False)
     recorder = _Recorder(inner)
     fs = FaultyFileSystem(
@@ -137,8 +139,14 @@ def crash_states(
     workload(fs, recorder.acknowledged)
     recorder.observe(None, b"")
     chosen_seeds = tuple(seeds)
+    seen = set[tuple[Any, str]]()
     for point in recorder.points:
+        acknowledged = repr(point.acknowledged)
         for description, state in _states(point, chosen_seeds):
+            facts = state.facts(), acknowledged
+            if facts in seen:
+                continue
+            seen.add(facts)
             yield CrashState(
                 description=f"{description}, {point.operation or 'the end of the workload'}",
                 fs=state,
