@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.meta.repository import PACKAGE, ROOT, files, modules, name, parse
 
@@ -144,24 +145,34 @@ def test_every_kernel_says_what_it_does() -> None:
     assert bare == []
 
 
-def names_used_by(user: ast.Module, module: Path) -> set[str]:
-    """Return the names of `module` that another module imports, or reads from it."""
-    dotted = ".".join(module.relative_to(ROOT).with_suffix("").parts)
-    found: set[str] = set()
-    aliases: set[str] = set()
-    for node in ast.walk(user):
-        if isinstance(node, ast.ImportFrom) and node.module == dotted:
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            aliases |= {
-                alias.asname or alias.name
-                for alias in node.names
-                if f"{node.module}.{alias.name}" == dotted
-            }
-    for node in ast.walk(user):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in aliases:
-            found.add(node.attr)
-    return found
+class Uses(NamedTuple):
+    """What a module takes from others: gathered once, as there are many pairs of modules."""
+
+    imports: list[tuple[str, str, str]]  # from this module, this name, known as
+    attributes: dict[str, set[str]]  # of each name
+
+    @classmethod
+    def of(cls, user: ast.Module) -> "Uses":
+        imports: list[tuple[str, str, str]] = []
+        attributes: dict[str, set[str]] = {}
+        for node in ast.walk(user):
+            if isinstance(node, ast.ImportFrom):
+                imports += [
+                    (node.module or "", alias.name, alias.asname or alias.name)
+                    for alias in node.names
+                ]
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                attributes.setdefault(node.value.id, set()).add(node.attr)
+        return cls(imports, attributes)
+
+    def names_of(self, module: Path) -> set[str]:
+        """Return the names of `module` that are imported, or read from it."""
+        dotted = ".".join(module.relative_to(ROOT).with_suffix("").parts)
+        found = {imported for source, imported, _ in self.imports if source == dotted}
+        for source, imported, alias in self.imports:
+            if f"{source}.{imported}" == dotted:
+                found |= self.attributes.get(alias, set())
+        return found
 
 
 def test_every_kernel_that_plain_code_calls_has_a_twin() -> None:
@@ -172,12 +183,12 @@ def test_every_kernel_that_plain_code_calls_has_a_twin() -> None:
     trees = {path: parse(path) for path in modules()}
     twins = {each.name for path in TWINS.glob("*.py") for each in functions(parse(path))}
     twins |= {each.name for each in functions(trees[TWINS_IN_USE])} | plain_functions(trees)
-    callers = [tree for tree in trees.values() if not kernels(tree)]
+    callers = [Uses.of(tree) for tree in trees.values() if not kernels(tree)]
     alone = {
         f"{name(path)}:{kernel.name}"
         for path, tree in trees.items()
         if (own := kernels(tree))
-        for used in [set().union(*(names_used_by(caller, path) for caller in callers))]
+        for used in [set().union(*(caller.names_of(path) for caller in callers))]
         for kernel in own
         if kernel.name in used and not {kernel.name, f"plain_{kernel.name}"} & twins
     }
@@ -196,14 +207,14 @@ def test_the_package_holds_no_twin_that_only_tests_use() -> None:
 
 def test_every_twin_is_used() -> None:
     """By a test, or by another twin of its module."""
-    tests = {path: parse(path) for path in files(".py") if name(path).startswith("tests/")}
+    tests = [Uses.of(parse(path)) for path in files(".py") if name(path).startswith("tests/")]
     idle = {
         f"{name(twins)}:{function.name}"
         for twins in TWINS.glob("*.py")
-        for used in [{found for tree in tests.values() for found in names_used_by(tree, twins)}]
-        for function in parse(twins).body
-        if isinstance(function, ast.FunctionDef)
-        and function.name not in used | names_read(tests[twins])
+        for tree in [parse(twins)]
+        for used in [names_read(tree).union(*(each.names_of(twins) for each in tests))]
+        for function in tree.body
+        if isinstance(function, ast.FunctionDef) and function.name not in used
     }
     assert idle == set()
 
