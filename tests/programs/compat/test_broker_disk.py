@@ -62,6 +62,12 @@ class Live:
         """Create a topic; the settings are spelled with `_` for `.`."""
         named = {key.replace("_", "."): value for key, value in configs.items()}
         self.ask("create", topic=topic, partitions=partitions, configs={**SMALL, **named})
+        deadline = time.monotonic() + PATIENCE_S
+        # The answer comes from the controller; the broker makes the logs when it hears of them.
+        files = [self.disk / f"{topic}-{number}/partition.metadata" for number in range(partitions)]
+        while not all(file.exists() for file in files):
+            assert time.monotonic() < deadline, f"{topic} has no directory"
+            time.sleep(0.01)
 
     def send(self, topic: str, count: int, **fields: Any) -> None:
         defaults = {"partitions": 1, "size": 100, "codec": "lz4", "seed": count, "batch": 4000}
