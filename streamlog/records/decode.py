@@ -23,6 +23,8 @@ from streamlog.records.columns import (
 )
 from streamlog.records.layout import CONTROL_MASK, MAX_INT32, MAX_INT64, MIN_INT64
 from streamlog.records.legacy import IN_ANY_ORDER, IN_ORDER, messages_of
+from streamlog.records.plain_headers import compiled
+from streamlog.records.plain_records import record_loops
 from streamlog.records.slots import EVERYTHING, LocatedRecords, check_status, naming, records_of
 from streamlog.records.table import UNKNOWN_COUNT, BatchTable
 
@@ -200,16 +202,15 @@ def _decode(
     columns: Collection[str],
 ) -> RecordColumns:
     """Return the wanted records of located batches of one format, v2 or older."""
-    from streamlog.records import kernels as k
-
     source, spans, table = found
-    decode = k.decode_records
-    if table.is_legacy:
-        from streamlog.records.legacy_kernels import decode_messages as decode
     rows = int(totals[s.TOTAL_ROWS])
+    if table.is_legacy:
+        decode = compiled("legacy_kernels").decode_messages
+    else:
+        decode = record_loops(rows).decode_records
     room = min(int(totals[s.TOTAL_BYTES]), MAX_INT32)  # for all keys, and for all values
-    longs = np.empty((k.LONGS_WIDTH, rows), np.int64)
-    ints = np.empty((k.INTS_WIDTH, rows + 1), np.int32)
+    longs = np.empty((s.LONGS_WIDTH, rows), np.int64)
+    ints = np.empty((s.INTS_WIDTH, rows + 1), np.int32)
     validity = np.full((2, -(-rows // 8)), 0xFF, np.uint8)
     key = np.empty(room if "key" in columns else 0, np.uint8)
     value = np.empty(room if "value" in columns else 0, np.uint8)
@@ -225,14 +226,14 @@ def _decode(
         data.resize(size, refcheck=False)  # release the unused room
         return BinaryColumn(ints[row], data, validity[row] if nulls else None, nulls)
 
-    key_facts = numbers[s.TOTAL_KEY_BYTES], numbers[s.TOTAL_KEY_NULLS], k.INTS_KEY
-    value_facts = numbers[s.TOTAL_VALUE_BYTES], numbers[s.TOTAL_VALUE_NULLS], k.INTS_VALUE
-    headers = longs[k.LONGS_HEADERS, :count], ints[k.INTS_HEADERS]
+    key_facts = numbers[s.TOTAL_KEY_BYTES], numbers[s.TOTAL_KEY_NULLS], s.INTS_KEY
+    value_facts = numbers[s.TOTAL_VALUE_BYTES], numbers[s.TOTAL_VALUE_NULLS], s.INTS_VALUE
+    headers = longs[s.LONGS_HEADERS, :count], ints[s.INTS_HEADERS]
     return RecordColumns(
         count=count,
-        offset=longs[k.LONGS_OFFSET, :count],
-        timestamp=longs[k.LONGS_TIMESTAMP, :count],
-        timestamp_type=ints[k.INTS_TYPE, :count],
+        offset=longs[s.LONGS_OFFSET, :count],
+        timestamp=longs[s.LONGS_TIMESTAMP, :count],
+        timestamp_type=ints[s.INTS_TYPE, :count],
         key=column(key, *key_facts) if "key" in columns else None,
         value=column(value, *value_facts) if "value" in columns else None,
         headers=_headers(source, *headers) if "headers" in columns else None,
@@ -243,19 +244,18 @@ def _headers(
     source: NDArray[np.uint8], positions: NDArray[np.int64], offsets: NDArray[np.int32]
 ) -> HeaderColumn:
     """Return the headers of checked records, which start at `positions` of `source`."""
-    from streamlog.records import kernels
-
     count = int(offsets[-1])
     if not count:
         return HeaderColumn(offsets, _NOTHING, _NOTHING)
+    copy = record_loops(count).copy_headers
     totals, nothing = np.zeros(3, np.int64), np.empty(0, np.uint8)
     no_offsets = np.empty((2, 0), np.int32)
-    kernels.copy_headers(source, positions, offsets, no_offsets, nothing, nothing, nothing, totals)
+    copy(source, positions, offsets, no_offsets, nothing, nothing, nothing, totals)
     key_size, value_size, nulls = totals.tolist()
     places = np.empty((2, count + 1), np.int32)
     validity = np.full(-(-count // 8), 0xFF, np.uint8)
     key, value = np.empty(key_size, np.uint8), np.empty(value_size, np.uint8)
-    copied = kernels.copy_headers(source, positions, offsets, places, validity, key, value, totals)
+    copied = copy(source, positions, offsets, places, validity, key, value, totals)
     assert copied == count, (copied, count)
     return HeaderColumn(
         offsets,

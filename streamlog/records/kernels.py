@@ -38,6 +38,16 @@ from streamlog.records.slot import (
     BAD_RECORD_LENGTH,
     ERROR_BATCH,
     ERROR_RECORD,
+    INTS_HEADERS,
+    INTS_KEY,
+    INTS_TYPE,
+    INTS_VALUE,
+    LIMIT_DROP,
+    LIMIT_END,
+    LIMIT_START,
+    LONGS_HEADERS,
+    LONGS_OFFSET,
+    LONGS_TIMESTAMP,
     OK,
     OUT_OF_ROOM,
     SLOT_HEADER_COUNT,
@@ -233,23 +243,6 @@ def skip_headers(source: NDArray[np.uint8], position: int, end: int, count: int)
         position += max(size, 0)
     return position
 
-
-# The limits of `choose_batches`: int64[3].
-LIMIT_START: Final = 0  # first offset wanted
-LIMIT_END: Final = 1  # first offset no longer wanted
-LIMIT_DROP: Final = 2  # attribute bits of the batches to leave out
-
-# Output of `decode_records` per record besides keys and values: rows of int64[3, n] …
-LONGS_OFFSET: Final = 0
-LONGS_TIMESTAMP: Final = 1
-LONGS_HEADERS: Final = 2  # start of its headers
-LONGS_WIDTH: Final = 3
-# … and of int32[4, n + 1], the first three Arrow's offsets of a column.
-INTS_KEY: Final = 0  # also the row of the validity bits, like the next
-INTS_VALUE: Final = 1
-INTS_HEADERS: Final = 2
-INTS_TYPE: Final = 3  # the timestamp's; n are filled
-INTS_WIDTH: Final = 4
 
 # The position of a record is known only from the length of the previous one, so reading waits for
 # each of them; bytes this far ahead are therefore prefetched.

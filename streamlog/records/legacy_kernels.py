@@ -18,20 +18,7 @@ from streamlog.binary.big_endian import read_int32, read_int64
 from streamlog.binary.jit import inlined, int64, kernel, load_word
 from streamlog.binary.varint import word_at
 from streamlog.records.batch_kernels import BAD_HEADER, BAD_LENGTH, BAD_MAGIC, END, PARTIAL
-from streamlog.records.kernels import (
-    INTS_HEADERS,
-    INTS_KEY,
-    INTS_TYPE,
-    INTS_VALUE,
-    LIMIT_END,
-    LIMIT_START,
-    LONGS_HEADERS,
-    LONGS_OFFSET,
-    LONGS_TIMESTAMP,
-    can_hold,
-    copy_field,
-    note_error,
-)
+from streamlog.records.kernels import can_hold, copy_field, note_error
 from streamlog.records.layout import (
     BASE_OFFSET_OFFSET,
     COMPRESSION_MASK,
@@ -75,6 +62,15 @@ from streamlog.records.record import NO_TIMESTAMP
 from streamlog.records.slot import (
     ALL_ATTRIBUTES,
     ERROR_BATCH,
+    INTS_HEADERS,
+    INTS_KEY,
+    INTS_TYPE,
+    INTS_VALUE,
+    LIMIT_END,
+    LIMIT_START,
+    LONGS_HEADERS,
+    LONGS_OFFSET,
+    LONGS_TIMESTAMP,
     OK,
     OUT_OF_ROOM,
     TOTAL_BYTES,

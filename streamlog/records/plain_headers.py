@@ -71,6 +71,7 @@ __all__ = [
     "MIN_LENGTHS",
     "numba_is_loaded",
     "place_batches",
+    "read_batch",
     "read_header",
     "read_message_header",
     "renumber",
@@ -136,22 +137,38 @@ def scan_batches(
 
 
 def _check_batch(buffer: memoryview, position: int) -> tuple[ScanStop, int, int]:
-    """Return END if a whole batch may be at `position`, otherwise the error; size and magic."""
+    """Return END if a whole batch may be at `position`, otherwise the error; size and magic.
+
+    The magic is that of v2 unless it was read.
+    """
     left = len(buffer) - position
     if left <= HEADER_SIZE_UP_TO_MAGIC:
-        return ScanStop.PARTIAL, 0, 0
+        return ScanStop.PARTIAL, 0, CURRENT_MAGIC
     field = buffer[position + LENGTH_OFFSET : position + LOG_OVERHEAD]
     length = int.from_bytes(field, "big", signed=True)
     if not MIN_LEGACY_LENGTH <= length <= MAX_INT32 - LOG_OVERHEAD:
-        return ScanStop.BAD_LENGTH, 0, 0
+        return ScanStop.BAD_LENGTH, 0, CURRENT_MAGIC
     if length > left - LOG_OVERHEAD:
-        return ScanStop.PARTIAL, 0, 0
+        return ScanStop.PARTIAL, 0, CURRENT_MAGIC
     magic = buffer[position + MAGIC_OFFSET]
     if magic > CURRENT_MAGIC:
         return ScanStop.BAD_MAGIC, 0, magic
     if length < MIN_LENGTHS[magic]:
         return ScanStop.BAD_LENGTH, 0, magic
     return ScanStop.END, LOG_OVERHEAD + length, magic
+
+
+def read_batch(buffer: memoryview, position: int) -> tuple[ScanStop, tuple[int, ...] | None]:
+    """Return the row of the whole v2 batch at `position`; None, and why, if there is none."""
+    stop, size, magic = _check_batch(buffer, position)
+    if magic != CURRENT_MAGIC:
+        return ScanStop.BAD_MAGIC, None
+    if stop is not ScanStop.END:
+        return stop, None
+    row = read_header(buffer, position, size)
+    if row is None or row[BASE_OFFSET] < 0:
+        return ScanStop.BAD_HEADER, None
+    return stop, row
 
 
 def read_header(buffer: memoryview, position: int, size: int) -> tuple[int, ...] | None:

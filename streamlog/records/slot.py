@@ -34,6 +34,24 @@ ERROR_BATCH: Final = 7  # place of a negative status
 ERROR_RECORD: Final = 8  # in that batch
 TOTALS_WIDTH: Final = 9
 
+# ---- limits and columns of the kernels that read records -----------------------------------------
+# What `choose_batches` wants: int64[3].
+LIMIT_START: Final = 0  # first offset wanted
+LIMIT_END: Final = 1  # first offset no longer wanted
+LIMIT_DROP: Final = 2  # attribute bits of the batches to leave out
+
+# Output of `decode_records` per record besides keys and values: rows of int64[3, n] …
+LONGS_OFFSET: Final = 0
+LONGS_TIMESTAMP: Final = 1
+LONGS_HEADERS: Final = 2  # start of its headers
+LONGS_WIDTH: Final = 3
+# … and of int32[4, n + 1], the first three Arrow's offsets of a column.
+INTS_KEY: Final = 0  # also the row of the validity bits, like the next
+INTS_VALUE: Final = 1
+INTS_HEADERS: Final = 2
+INTS_TYPE: Final = 3  # the timestamp's; n are filled
+INTS_WIDTH: Final = 4
+
 # ---- what the kernels that look at an append note ------------------------------------------------
 # Per batch: int64[n, 3], all 0 for one without records.
 FOUND_ROWS: Final = 0

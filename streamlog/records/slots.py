@@ -29,6 +29,7 @@ from streamlog.records.layout import (
     MIN_RECORD_SIZE,
     RECORD_BATCH_OVERHEAD,
 )
+from streamlog.records.plain_records import record_loops
 from streamlog.records.table import COUNT, UNKNOWN_COUNT, BatchTable
 
 __all__ = [
@@ -129,8 +130,6 @@ def decode_slots(
 
     Source: DefaultRecordBatch.iterator, DefaultRecord.readFrom.
     """
-    from streamlog.records import kernels
-
     totals = np.zeros(s.TOTALS_WIDTH, np.int64)
     source, spans, table = records_of(
         buffer,
@@ -141,7 +140,8 @@ def decode_slots(
         enough=enough,
     )
     slots = np.empty((int(totals[s.TOTAL_ROWS]), s.SLOT_WIDTH), np.int64)
-    check_status(kernels.locate_records(source, table.fields, spans, slots, totals), table, totals)
+    locate = record_loops(len(slots)).locate_records
+    check_status(locate(source, table.fields, spans, slots, totals), table, totals)
     return RecordSlots(source=source, slots=slots, rows=table.count)
 
 
@@ -205,10 +205,9 @@ def records_of(
         CorruptRecordError: A batch is too short for its count, or compressed bytes are damaged.
         LimitExceededError: A batch decompresses to more than allowed, or all to 2 GiB.
     """
-    from streamlog.records import kernels
-
+    choose = record_loops(len(table)).choose_batches
     spans = np.empty((len(table), 2), np.int64)
-    check_status(kernels.choose_batches(table.fields, limits, spans, totals), table, totals)
+    check_status(choose(table.fields, limits, spans, totals), table, totals)
     source = as_source(buffer)
     if not int(totals[s.ALL_ATTRIBUTES]) & COMPRESSION_MASK:
         return LocatedRecords(source, spans, table)
@@ -217,7 +216,7 @@ def records_of(
         table, spans = table.slice(0, taken), spans[:taken]
         totals[:] = 0
         # The spans are discarded: `_decompress` has replaced those in `spans`.
-        kernels.choose_batches(table.fields, limits, np.empty_like(spans), totals)
+        choose(table.fields, limits, np.empty_like(spans), totals)
     totals[s.TOTAL_BYTES] = source.size
     return LocatedRecords(source, spans, table)
 

@@ -63,7 +63,7 @@ from streamlog.records.layout import (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
-from streamlog.records.plain_headers import compiled
+from streamlog.records.plain_records import append_loops
 from streamlog.records.record import NO_TIMESTAMP, CompressionType
 from streamlog.records.slots import (
     ALL_RECORDS,
@@ -196,12 +196,12 @@ def _look_at(source: NDArray[np.uint8], times: TimeBounds) -> _Append:
         source: Whole batches of v2.
         times: The timestamps that the topic accepts.
     """
-    rows = compiled("batch_kernels").count_batches(source)
+    loops = append_loops(source)
+    rows = loops.count_batches(source)
     fields = np.empty((rows, WIDTH), np.int64)
     found = np.empty((rows, s.FOUND_WIDTH), np.int64)
     counts = np.zeros(s.SEEN_WIDTH, np.int64)
-    inspect = compiled("validate_kernels").inspect_batches
-    status = inspect(source, *times, fields, found, counts)
+    status = loops.inspect_batches(source, *times, fields, found, counts)
     seen = counts.tolist()
     if status > s.OK:
         raise _no_batch(status, source, seen[s.SEEN_END])
@@ -252,7 +252,7 @@ def _look_inside(append: _Append, times: TimeBounds, limit: int) -> _Append:
         records, spans, _ = records_of(
             source, table, limits=ALL_RECORDS, totals=counts, max_decompressed=limit
         )
-    inspect = compiled("validate_kernels").inspect_records
+    inspect = append_loops(source).inspect_records
     status = inspect(records, table.fields, spans, *times, found, counts)
     seen = counts.tolist()
     check_status(status, table, seen)

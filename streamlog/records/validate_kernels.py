@@ -1,14 +1,21 @@
 """The compiled loops that check batches on append. Twins: `tests.twins.records`.
 
 A leader only needs to know whether records are sound and obey the rules; their fields are not used.
-So these loops fill a row of facts per batch, and no slot per record.
+So these loops fill a row of facts per batch, and no slot per record. Few records are checked by
+`streamlog.records.plain_records`.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.binary.jit import kernel
-from streamlog.records.batch_kernels import END, check_batch, crc_of_batch, read_header
+from streamlog.records.batch_kernels import (
+    END,
+    check_batch,
+    count_batches,
+    crc_of_batch,
+    read_header,
+)
 from streamlog.records.kernels import can_hold, read_record
 from streamlog.records.layout import (
     COMPRESSION_MASK,
@@ -47,6 +54,8 @@ from streamlog.records.table import (
     MAX_TIMESTAMP,
     SIZE,
 )
+
+__all__ = ["count_batches", "inspect_batches", "inspect_records"]
 
 assert END == OK
 

@@ -1,6 +1,7 @@
 """The kernels compared with their plain twins, on sound, damaged and arbitrary bytes."""
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from streamlog.records import (
     batch_kernels,
     kernels,
     plain_headers,
+    plain_records,
     write_kernels,
 )
 from streamlog.records import slot as s
@@ -41,6 +43,7 @@ HEADERS = st.lists(st.builds(Header, st.text(max_size=4), st.none() | st.binary(
 TIMESTAMPS = st.integers(-1, 2**63 - 1) | st.integers(0, 300)
 RECORDS = st.builds(Record, NULLABLE, NULLABLE, HEADERS.map(tuple), TIMESTAMPS)
 INT64 = st.integers(-(2**63), 2**63 - 1)
+LOOPS = st.sampled_from([kernels, plain_records])
 
 
 @st.composite
@@ -159,21 +162,22 @@ def limits_of(draw: st.DrawFn) -> Limits:
     return start, end, draw(st.sampled_from([0, CONTROL_MASK]))
 
 
-def locate(buffer: bytes, behind: bytes = b"") -> Any:
-    """Return the slots of all records as the kernels find them, or the status.
+def locate(buffer: bytes, behind: bytes = b"", *, loops: ModuleType = kernels) -> Any:
+    """Return the slots of all records as the loops find them, or the status.
 
     Args:
         buffer: Batches.
         behind: The bytes after them, which give room to skim the last records, too.
+        loops: The kernels, or what stands for them before numba is loaded.
     """
     table = scan_batches(buffer).table
     spans = np.empty((len(table), 2), np.int64)
     totals = np.zeros(s.TOTALS_WIDTH, np.int64)
-    status = kernels.choose_batches(table.fields, np.array(EVERYTHING), spans, totals)
+    status = loops.choose_batches(table.fields, np.array(EVERYTHING), spans, totals)
     if status != s.OK:
         return status
     slots = np.empty((int(totals[s.TOTAL_ROWS]), s.SLOT_WIDTH), np.int64)
-    status = kernels.locate_records(as_source(buffer + behind), table.fields, spans, slots, totals)
+    status = loops.locate_records(as_source(buffer + behind), table.fields, spans, slots, totals)
     return slots_of(slots) if status == s.OK else status
 
 
@@ -198,6 +202,7 @@ def without_codec(buffer: bytes) -> bytes:
 @given(damaged().map(without_codec))
 def test_locating_records_agrees_with_the_plain_twin(buffer: bytes) -> None:
     assert locate(buffer) == plain_locate(buffer) == locate(buffer, BEHIND)
+    assert locate(buffer) == locate(buffer, loops=plain_records)
 
 
 @given(st.lists(batches(), max_size=3), st.integers(0, 2**62), st.integers(-1, 9))
@@ -241,6 +246,7 @@ def test_locating_records_in_any_bytes_agrees_with_the_plain_twin(
 ) -> None:
     buffer = batch_of(records, count)
     assert locate(buffer) == plain_locate(buffer) == locate(buffer, BEHIND)
+    assert locate(buffer) == locate(buffer, loops=plain_records)
 
 
 @st.composite
@@ -259,6 +265,7 @@ def numbers(draw: st.DrawFn) -> bytes:
 def test_records_of_odd_numbers_are_read_as_the_plain_twin_reads_them(records: list[bytes]) -> None:
     buffer = batch_of(b"".join(records), len(records))
     assert locate(buffer) == plain_locate(buffer) == locate(buffer, BEHIND)
+    assert locate(buffer) == locate(buffer, loops=plain_records)
 
 
 class Decoded(NamedTuple):
@@ -272,16 +279,18 @@ class Decoded(NamedTuple):
     totals: list[int]
 
 
-def decode(buffer: bytes, limits: Limits, *, key_room: int = 2**20) -> Decoded | int:
-    """Return the records as the kernel decodes them, or its status."""
+def decode(
+    buffer: bytes, limits: Limits, *, key_room: int = 2**20, loops: ModuleType = kernels
+) -> Decoded | int:
+    """Return the records as the loops decode them, or their status."""
     table = scan_batches(buffer).table
     spans = np.empty((len(table), 2), np.int64)
     totals = np.zeros(s.TOTALS_WIDTH, np.int64)
-    status = kernels.choose_batches(table.fields, np.array(limits), spans, totals)
+    status = loops.choose_batches(table.fields, np.array(limits), spans, totals)
     if status != s.OK:
         return status
     arguments = as_source(buffer), table.fields, spans, np.array(limits)
-    return decoded_by(kernels.decode_records, *arguments, totals, key_room=key_room)
+    return decoded_by(loops.decode_records, *arguments, totals, key_room=key_room)
 
 
 def decoded_by(
@@ -290,10 +299,8 @@ def decoded_by(
     """Return the output of a kernel; its last argument holds the upper bounds."""
     totals = arguments[-1]
     rows, room = int(totals[s.TOTAL_ROWS]), int(totals[s.TOTAL_BYTES])
-    longs = np.full(
-        (kernels.LONGS_WIDTH, rows), -7, np.int64
-    )  # fields that the kernel skips stand out
-    ints = np.full((kernels.INTS_WIDTH, rows + 1), -7, np.int32)
+    longs = np.full((s.LONGS_WIDTH, rows), -7, np.int64)  # fields that the kernel skips stand out
+    ints = np.full((s.INTS_WIDTH, rows + 1), -7, np.int32)
     validity = np.full((2, -(-rows // 8)), 0xFF, np.uint8)
     key, value = np.empty(min(room, key_room), np.uint8), np.empty(room, np.uint8)
     status = decoder(*arguments[:-1], longs, ints, validity, key, value, totals)
@@ -306,10 +313,10 @@ def decoded_by(
     size, nulls = int(totals[s.TOTAL_KEY_BYTES]), int(totals[s.TOTAL_VALUE_BYTES])
     return Decoded(
         longs[:, :rows].tolist(),
-        ints[kernels.INTS_TYPE, :rows].tolist(),
-        (ends[kernels.INTS_KEY], key[:size].tobytes(), packed[0]),
-        (ends[kernels.INTS_VALUE], value[:nulls].tobytes(), packed[1]),
-        ends[kernels.INTS_HEADERS],
+        ints[s.INTS_TYPE, :rows].tolist(),
+        (ends[s.INTS_KEY], key[:size].tobytes(), packed[0]),
+        (ends[s.INTS_VALUE], value[:nulls].tobytes(), packed[1]),
+        ends[s.INTS_HEADERS],
         [int(totals[place]) for place in (s.TOTAL_KEY_NULLS, s.TOTAL_VALUE_NULLS)],
     )
 
@@ -322,38 +329,40 @@ def plain_decode(buffer: bytes, limits: Limits) -> Decoded | int:
         return int(error.args[0])
 
 
-@given(damaged().map(without_codec), limits_of())
-def test_decoding_records_agrees_with_the_plain_twin(buffer: bytes, limits: Limits) -> None:
-    assert decode(buffer, limits) == plain_decode(buffer, limits)
+@given(damaged().map(without_codec), limits_of(), LOOPS)
+def test_decoding_records_agrees_with_the_plain_twin(
+    buffer: bytes, limits: Limits, loops: ModuleType
+) -> None:
+    assert decode(buffer, limits, loops=loops) == plain_decode(buffer, limits)
 
 
-@given(st.binary(max_size=40), st.integers(0, 6))
+@given(st.binary(max_size=40), st.integers(0, 6), LOOPS)
 def test_decoding_records_in_any_bytes_agrees_with_the_plain_twin(
-    records: bytes, count: int
+    records: bytes, count: int, loops: ModuleType
 ) -> None:
     buffer = batch_of(records, count)
-    assert decode(buffer, EVERYTHING) == plain_decode(buffer, EVERYTHING)
+    assert decode(buffer, EVERYTHING, loops=loops) == plain_decode(buffer, EVERYTHING)
 
 
-def test_decoding_refuses_a_full_column() -> None:
+@pytest.mark.parametrize("loops", [kernels, plain_records])
+def test_decoding_refuses_a_full_column(loops: ModuleType) -> None:
     builder = BatchBuilder()
     builder.append(Record(b"12345", b"v"))
-    assert decode(builder.build(), EVERYTHING, key_room=4) == s.OUT_OF_ROOM
+    assert decode(builder.build(), EVERYTHING, key_room=4, loops=loops) == s.OUT_OF_ROOM
 
 
+@pytest.mark.parametrize("loops", [kernels, plain_records])
 @pytest.mark.parametrize("span", [(0, 200), (62, 61), (2**62, 2**62 + 9)])
-def test_records_outside_their_source_are_refused(span: tuple[int, int]) -> None:
+def test_records_outside_their_source_are_refused(span: tuple[int, int], loops: ModuleType) -> None:
     builder = BatchBuilder()
     builder.append(Record(b"k", b"v"))
     buffer = builder.build()
     table = scan_batches(buffer).table
     totals = np.zeros(s.TOTALS_WIDTH, np.int64)
     slots = np.empty((1, s.SLOT_WIDTH), np.int64)
-    status = kernels.locate_records(
-        as_source(buffer), table.fields, np.array([span]), slots, totals
-    )
+    status = loops.locate_records(as_source(buffer), table.fields, np.array([span]), slots, totals)
     assert status == s.OUT_OF_ROOM
-    status = kernels.decode_records(
+    status = loops.decode_records(
         as_source(buffer), table.fields, np.array([span]), np.array(EVERYTHING),
         np.empty((3, 1), np.int64), np.empty((4, 2), np.int32), np.full((2, 1), 255, np.uint8),
         np.empty(9, np.uint8), np.empty(9, np.uint8), totals,

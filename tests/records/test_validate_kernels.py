@@ -2,6 +2,7 @@
 
 from functools import reduce
 from operator import or_
+from types import ModuleType
 
 import numpy as np
 from hypothesis import given
@@ -9,12 +10,14 @@ from hypothesis import strategies as st
 
 from streamlog.binary.arrays import as_source
 from streamlog.binary.crc import crc32c
-from streamlog.records import batch_kernels, kernels, validate_kernels
+from streamlog.records import batch_kernels, kernels, plain_records, validate_kernels
 from streamlog.records import slot as s
 from streamlog.records.batch import scan_batches
 from streamlog.records.table import WIDTH, BatchTable
 from tests.records.test_kernels import damaged, rows_of, without_codec
 from tests.twins import records as twins
+
+LOOPS = st.sampled_from([validate_kernels, plain_records])
 
 
 def resealed(buffer: bytes) -> bytes:
@@ -40,18 +43,21 @@ def counted(found: list[twins.Found]) -> list[int]:
     damaged() | damaged().map(resealed) | damaged().map(without_codec).map(resealed),
     st.integers(0, 3000),
     st.integers(0, 3000),
+    LOOPS,
 )
-def test_inspecting_batches_agrees_with_the_plain_twin(buffer: bytes, low: int, high: int) -> None:
+def test_inspecting_batches_agrees_with_the_plain_twin(
+    buffer: bytes, low: int, high: int, loops: ModuleType
+) -> None:
     source = as_source(buffer)
     fields = np.empty((batch_kernels.count_batches(source), WIDTH), np.int64)
     stop = batch_kernels.scan_batches(source, fields, scanned := np.zeros(2, np.int64))
     rows = rows_of(BatchTable(fields[: scanned[0]]))
     plain, expected = twins.inspect_batches(buffer, rows, stop, range(low, high + 1))
 
-    fields[:] = -1
+    fields = np.full((loops.count_batches(source), WIDTH), -1)
     found = np.empty((len(fields), s.FOUND_WIDTH), np.int64)
     seen = np.zeros(s.SEEN_WIDTH, np.int64)
-    status = validate_kernels.inspect_batches(source, low, high, fields, found, seen)
+    status = loops.inspect_batches(source, low, high, fields, found, seen)
     assert status == expected
     assert found[: len(plain)].tolist() == [list(facts[: s.FOUND_WIDTH]) for facts in plain]
     if status < s.OK:
@@ -68,8 +74,10 @@ def test_inspecting_batches_agrees_with_the_plain_twin(buffer: bytes, low: int, 
     assert seen[s.ALL_ATTRIBUTES] == reduce(or_, (batch.attributes for batch in good), 0)
 
 
-@given(damaged().map(without_codec), st.integers(0, 3000), st.integers(0, 3000))
-def test_inspecting_records_agrees_with_the_plain_twin(buffer: bytes, low: int, high: int) -> None:
+@given(damaged().map(without_codec), st.integers(0, 3000), st.integers(0, 3000), LOOPS)
+def test_inspecting_records_agrees_with_the_plain_twin(
+    buffer: bytes, low: int, high: int, loops: ModuleType
+) -> None:
     table = scan_batches(buffer).table
     spans = np.empty((len(table), 2), np.int64)
     seen = np.zeros(s.SEEN_WIDTH, np.int64)
@@ -77,9 +85,7 @@ def test_inspecting_records_agrees_with_the_plain_twin(buffer: bytes, low: int, 
     if kernels.choose_batches(table.fields, np.array(limits), spans, seen) != s.OK:
         return
     found = np.empty((len(table), s.FOUND_WIDTH), np.int64)
-    status = validate_kernels.inspect_records(
-        as_source(buffer), table.fields, spans, low, high, found, seen
-    )
+    status = loops.inspect_records(as_source(buffer), table.fields, spans, low, high, found, seen)
     rows = rows_of(table)
     chosen = twins.choose_batches(rows, limits)
     try:
