@@ -44,7 +44,7 @@ from streamlog.partition.reader import LogReader
 from streamlog.partition.topic_config import check_decompressed_bytes
 from streamlog.records.layout import MAX_INT32
 from streamlog.records.record import IsolationLevel
-from streamlog.root.read_roots import RootPaths
+from streamlog.root.read_roots import ReadRoots, RootPaths
 from streamlog.topic import TopicPartition, check_topic_name
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class _Plan:
             invalid_timestamps=invalid_timestamps,
             max_decompressed_bytes=max_decompressed_bytes,
             unreadable=unreadable,
-            fs=fs,
+            fs=roots.fs if isinstance(roots, ReadRoots) else fs,
         )
 
     def decoder(self, **sizes: int) -> ArrowDecoder:

@@ -33,6 +33,7 @@ from streamlog.health.replica_repair import repair_from_replicas
 from streamlog.health.replicas import verify_replicas
 from streamlog.health.verify import size_of_logs
 from streamlog.health.verify import verify as look
+from streamlog.partition.tiered import with_remote_segments
 from streamlog.root.read_roots import parse_roots
 from streamlog.root.replica_status import replica_set_at
 from streamlog.root.roots import is_our_root
@@ -50,11 +51,11 @@ def verify(
     max_decompressed_bytes: int | None,
 ) -> None:
     """Print findings, and notes and summaries on stderr."""
-    fs = LocalFileSystem()
     findings: list[Finding] = []
     errors: list[StreamLogError] = []
     summaries: list[str] = []
     paths = tuple(each for path in paths or (settings.root,) for each in _split(path))
+    fs, paths = with_remote_segments(LocalFileSystem(), paths)
     if replicas:
         paths = _without_offline(paths)
     for path in paths:

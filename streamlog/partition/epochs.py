@@ -195,9 +195,18 @@ class LeaderEpochCache:
             data = read_file(fs, path, max_size=MAX_CHECKPOINT_SIZE)
         except FileMissingError:
             data = b""  # same as a file without epochs: `store` writes no file before the first
-        cache = cls(_parse(data, path))
+        cache = cls.parse(data, path)
         cache._stored = cache._entries
         return cache
+
+    @classmethod
+    def parse(cls, data: bytes, path: str) -> "LeaderEpochCache":
+        """Return the epochs in the bytes of a file.
+
+        Raises:
+            CorruptCheckpointError: They cannot be parsed.
+        """
+        return cls(_parse(data, path))
 
     def store(self, fs: FileSystem, directory: str) -> None:
         """Replace the file in a partition's directory, durably, unless it is unchanged.

@@ -30,6 +30,7 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.partition_metadata import PARTITION_METADATA, read_topic_id
 from streamlog.partition.reader import LogReader
+from streamlog.partition.tiered import with_remote_segments
 from streamlog.replication.partition_state import NO_LEADER
 from streamlog.replication.register import QuorumRegister
 from streamlog.replication.root_set import RootSet
@@ -58,12 +59,14 @@ class ReadRoots:
 
     Args:
         path: A log root, a partition's directory or a segment file; or several log roots, as a
-            list or separated by commas. One root of a set names the others.
+            list or separated by commas. One root of a set names the others. Directories of
+            Kafka's tiered storage may be among them, see `streamlog.partition.tiered`.
         fs: The file system; the machine's own by default.
         clock: The clock; the machine's own by default.
 
     Attributes:
-        paths: The paths as given, absolute.
+        fs: Where to read; with remote segments, a view that shows them in place.
+        paths: The paths as given, absolute, without remote storages beside a log root.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class ReadRoots:
         self.fs = fs or LocalFileSystem()
         self.clock = clock or SystemClock()
         self.paths = parse_roots(path, self.fs)
+        self.fs, self.paths = with_remote_segments(self.fs, self.paths)
         self._roots: list[LogRoot] = []
         self._set: RootSet | None = None
         self._registers: dict[TopicPartition, QuorumRegister] = {}

@@ -44,12 +44,15 @@ def read_task(partition: InputPartition, options: "SourceOptions") -> "Iterator[
     from streamlog.arrow.decoder import ArrowDecoder
     from streamlog.arrow.planned import PlannedRange
     from streamlog.arrow.reading import read_ranges
+    from streamlog.partition.tiered import with_remote_segments
 
+    fs, _ = with_remote_segments(LocalFileSystem(), options.paths)
     yield from read_ranges(
         [PlannedRange.unpack(fields) for fields in partition.value or ()],
         decoder=ArrowDecoder(options.columns, invalid_timestamps=options.invalid_timestamps),
         isolation=options.isolation,
         fail_on_data_loss=options.fail_on_data_loss,
+        fs=fs,
         max_decompressed_bytes=options.max_decompressed_bytes,
     )
     settle(os.getpid())

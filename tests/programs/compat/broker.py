@@ -7,6 +7,7 @@ On exit it is shut down in order; `kill` ends it as a crash does.
 """
 
 import contextlib
+import os
 import socket
 import subprocess
 import time
@@ -66,6 +67,7 @@ class Broker:
         version: str = VERSION,
         node_id: int = NODE_ID,
         options: Sequence[str] = QUICK_TO_START,
+        plugins: Sequence[Path] = (),
     ) -> "Broker":
         """Start a broker and wait until it accepts requests.
 
@@ -76,6 +78,7 @@ class Broker:
             version: The release, 4.0 or later.
             node_id: As in the `meta.properties` of the log.dir.
             options: Those of the JVM.
+            plugins: More jars.
 
         Raises:
             RuntimeError: It did not start.
@@ -91,7 +94,7 @@ class Broker:
                     java(),
                     *options,
                     "-cp",
-                    broker_classpath(version),
+                    os.pathsep.join([broker_classpath(version), *map(str, plugins)]),
                     "kafka.Kafka",
                     str(properties),
                 ],

@@ -63,6 +63,10 @@ RELEASES = {
     "0.10.2.2": Release("kafka_2.11"),
     "0.8.2.2": Release("kafka_2.11"),
 }
+TIERED_STORAGE = (
+    "kafka-storage",
+    "50afc148ea93d0499e63b8a56645b81b4d4102ca356d806261a6cf729ef1d88d",
+)
 SCALA_2_13_SINCE = (2, 4)
 
 
@@ -279,6 +283,33 @@ def _jars(version: str, artifact: str) -> Path:
         )
         _put(fetched, folder)
     return folder
+
+
+def tiered_storage_jar() -> Path:
+    """Return the jar with the remote store that Kafka's own tests use, LocalTieredStorage.
+
+    Raises:
+        KafkaUnavailableError: It is neither there nor can it be fetched.
+    """
+    artifact, digest = TIERED_STORAGE
+    folder = CACHE / "jars" / f"{artifact}-{VERSION}-test"
+    jar = folder / f"{artifact}-{VERSION}-test.jar"
+    if not jar.is_file():
+        maven = _tool("mvn")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            wanted = f"-Dartifact=org.apache.kafka:{artifact}:{VERSION}:jar:test"
+            fetched = Path(scratch) / "libs"
+            _run(
+                [maven, "-q", "-B", "dependency:copy", wanted, f"-DoutputDirectory={fetched}"],
+                directory=scratch,
+                failure=f"Maven could not fetch {jar.name}",
+            )
+            _put(fetched, folder)
+    found = hashlib.sha256(jar.read_bytes()).hexdigest()
+    if found != digest:
+        raise KafkaUnavailableError(f"{jar} has another checksum: {found}, expected {digest}")
+    return jar
 
 
 def _compiled(jars: Path) -> Path:
