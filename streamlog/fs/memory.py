@@ -9,6 +9,7 @@ Paths are absolute or relative to `/`, which exists. Calls may come from several
 """
 
 import errno
+import functools
 import os
 import threading
 from collections.abc import Hashable, Iterable
@@ -503,7 +504,8 @@ def _file_stat(node: Node) -> FileStat:
     return FileStat(kind, size, node.mtime_ns, node.number, links, mode, owner, group)
 
 
-def _split(path: str, operation: str) -> list[str]:
+@functools.lru_cache(maxsize=4096)  # simulations name the same few paths again and again
+def _split(path: str, operation: str) -> tuple[str, ...]:
     if "\0" in path:
         raise storage_failure(errno.EINVAL, operation, path, reason="embedded null byte")
     parts: list[str] = []
@@ -514,7 +516,7 @@ def _split(path: str, operation: str) -> list[str]:
             if len(os.fsencode(name)) > NAME_SIZE_MAX:
                 raise storage_failure(errno.ENAMETOOLONG, operation, path)
             parts.append(name)
-    return parts
+    return tuple(parts)
 
 
 def _rename_refusal(node: Node, replaced: Node | None, parent: Directory) -> int:
