@@ -371,7 +371,8 @@ BUGS: Final = (
     Bug("61 decisions retired during a commit count as unretired forever", (
         Edit(f"{COMMITS}.history",
              "    if standing.unretired == len(live):\n", "    if True:\n"),
-    ), "pytest", ("tests/commits/test_commit_growth.py",)),
+    ), "pytest", ("tests/commits/test_commit_growth.py::"
+                  "test_commits_made_during_a_retirement_do_not_count_what_it_retired",)),
     Bug("67 records count as durable in a file that lost its name", (
         Edit(LOCAL_LOG,
              "        self.check_named()  # synced records",
