@@ -10,20 +10,85 @@ offset, the active segment, and the first segment with a record within `min.comp
 Source: org.apache.kafka.storage.internals.log.LogCleanerManager, LogToClean.
 """
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from streamlog.config.log_config import LogConfig
-from streamlog.partition.reader import LogReader
-from streamlog.partition.segments import Segments
 from streamlog.records.layout import MAX_INT64
-from streamlog.root.partition_log import PartitionLog
-from streamlog.segment.segment import Segment
 from streamlog.topic import TopicPartition
 
-__all__ = ["Cleanable", "Reason", "find_cleanable", "segments_between"]
+__all__ = [
+    "Cleanable",
+    "CleanableLog",
+    "DirtySegment",
+    "Reason",
+    "find_cleanable",
+    "segments_between",
+]
+
+
+class DirtySegment(Protocol):
+    """The facts of a segment by which cleaning is chosen; `Segment` has them."""
+
+    @property
+    def base_offset(self) -> int:
+        """The segment's first offset."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes of its log."""
+        ...
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp of its records, in ms; -1 if none has one."""
+        ...
+
+    @property
+    def created_ms(self) -> int:
+        """When it was created, in ms since 1970."""
+        ...
+
+    @property
+    def first_batch_timestamp(self) -> int | None:
+        """The largest timestamp of its first batch, in ms; None if it is empty."""
+        ...
+
+
+class CleanableLog(Protocol):
+    """The facts of a partition by which cleaning is chosen."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        ...
+
+    @property
+    def segments(self) -> Iterable[DirtySegment]:
+        """Its segments in order; the last one is active."""
+        ...
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read."""
+        ...
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset of the next record."""
+        ...
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where the first open transaction begins, or the log ends."""
+        ...
+
+
+_S = TypeVar("_S", bound=DirtySegment)
 
 
 class Reason(Enum):
@@ -70,7 +135,7 @@ class Cleanable:
 
 
 def find_cleanable(
-    log: PartitionLog | LogReader,
+    log: CleanableLog,
     checkpoint: int | None,
     *,
     config: LogConfig,
@@ -90,16 +155,17 @@ def find_cleanable(
         CorruptRecordError: A batch whose timestamp is needed is damaged.
         StorageError: A file cannot be read.
     """
-    segments, start = log.segments, log.log_start_offset
+    segments, start = tuple(log.segments), log.log_start_offset
     first_dirty = start if checkpoint is None else checkpoint
     if not start <= first_dirty <= log.log_end_offset:
         first_dirty = start
-    end, changes_ms = segments.active.base_offset, MAX_INT64
+    end, changes_ms = segments[-1].base_offset, MAX_INT64
     if first_dirty < end:
-        young = _first_young(log.segments, config, first_dirty, now_ms)
+        young = _first_young(segments, config, first_dirty, now_ms)
         end = min(end, log.last_stable_offset, held_from, young.offset)
         changes_ms = young.until_ms
-    end = segments[segments.floor_index(end)].base_offset if end > segments[0].base_offset else end
+    if end > segments[0].base_offset:
+        end = segments[_floor(segments, end)].base_offset
     dirty = segments_between(segments, first_dirty, end)
     size = sum(segment.size for segment in dirty)
     clean = sum(segment.size for segment in segments if segment.base_offset < first_dirty)
@@ -112,10 +178,12 @@ def find_cleanable(
         reason=Reason.NOTHING_DIRTY,
         changes_ms=changes_ms,
     )
-    return _with_reason(found, log.segments, config, now_ms) if size else found
+    return _with_reason(found, segments, config, now_ms) if size else found
 
 
-def _with_reason(found: Cleanable, segments: Segments, config: LogConfig, now_ms: int) -> Cleanable:
+def _with_reason(
+    found: Cleanable, segments: Sequence[DirtySegment], config: LogConfig, now_ms: int
+) -> Cleanable:
     reason, old_from_ms = Reason.CLEAN_ENOUGH, MAX_INT64
     if found.ratio > config.min_cleanable_dirty_ratio:
         reason = Reason.DIRTY
@@ -127,15 +195,21 @@ def _with_reason(found: Cleanable, segments: Segments, config: LogConfig, now_ms
     return replace(found, reason=reason, changes_ms=min(found.changes_ms, old_from_ms))
 
 
-def segments_between(segments: Segments, start: int, end: int) -> list[Segment]:
+def segments_between(segments: Iterable[_S], start: int, end: int) -> list[_S]:
     """Return the segment that contains `start`, and those after it with a base below `end`."""
     if start >= end:
         return []
-    return [each for each in segments.starting_at(start) if each.base_offset < end]
+    found = tuple(segments)
+    return [each for each in found[max(0, _floor(found, start)) :] if each.base_offset < end]
 
 
-def _sealed_from(segments: Segments, offset: int) -> list[Segment]:
-    return segments_between(segments, offset, segments.active.base_offset)
+def _floor(segments: Sequence[DirtySegment], offset: int) -> int:
+    """Return the index of the last segment whose base is at most `offset`, -1 for none."""
+    return bisect_right(segments, offset, key=lambda each: each.base_offset) - 1
+
+
+def _sealed_from(segments: Sequence[_S], offset: int) -> list[_S]:
+    return segments_between(segments, offset, segments[-1].base_offset)
 
 
 class _Young(NamedTuple):
@@ -145,7 +219,9 @@ class _Young(NamedTuple):
     until_ms: int
 
 
-def _first_young(segments: Segments, config: LogConfig, first_dirty: int, now_ms: int) -> _Young:
+def _first_young(
+    segments: Sequence[DirtySegment], config: LogConfig, first_dirty: int, now_ms: int
+) -> _Young:
     """Return the base of the first dirty segment with a record within the minimum lag."""
     lag_ms = config.min_compaction_lag_ms
     if lag_ms > 0:
@@ -157,7 +233,7 @@ def _first_young(segments: Segments, config: LogConfig, first_dirty: int, now_ms
     return _Young(MAX_INT64, MAX_INT64)
 
 
-def _old_from_ms(segments: Iterable[Segment], config: LogConfig) -> int:
+def _old_from_ms(segments: Iterable[DirtySegment], config: LogConfig) -> int:
     """Return the time at which the oldest dirty segment exceeds the maximum lag."""
     times = (segment.first_batch_timestamp or 0 for segment in segments)
     oldest = min((each for each in times if each > 0), default=MAX_INT64)

@@ -24,9 +24,12 @@ from streamlog.partition.reader import LogReader
 from streamlog.root.deeds import Deed
 from streamlog.topic import TopicPartition
 
-__all__ = ["CompactedPartition", "Due", "NotDue", "clean_due", "find_due"]
+__all__ = ["COMPACTION_REASONS", "CompactedPartition", "Due", "NotDue", "clean_due", "find_due"]
 
-_KEYS: Final = {Reason.DIRTY: "min.cleanable.dirty.ratio", Reason.OLD: "max.compaction.lag.ms"}
+COMPACTION_REASONS: Final = {
+    Reason.DIRTY: "min.cleanable.dirty.ratio",
+    Reason.OLD: "max.compaction.lag.ms",
+}
 
 
 class CompactedPartition(NamedTuple):
@@ -187,7 +190,7 @@ def _planned(log: LogReader, cleanable: Cleanable, now_ms: int) -> Deed:
         topic=cleanable.topic_partition.topic,
         partition=cleanable.topic_partition.partition,
         action="compaction",
-        reason=_KEYS[cleanable.reason],
+        reason=COMPACTION_REASONS[cleanable.reason],
         segments=len(dirty),
         bytes=cleanable.cleanable_bytes,
         log_start_offset=log.log_start_offset,

@@ -18,6 +18,7 @@ log, whichever of their files a crash leaves.
 Source: UnifiedLog.deleteOldSegments.
 """
 
+import itertools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
@@ -26,6 +27,8 @@ from streamlog.clock import Clock
 from streamlog.config.log_config import LogConfig
 from streamlog.partition.log import Log
 from streamlog.records.layout import MAX_INT64
+from streamlog.root.deeds import Deed
+from streamlog.topic import TopicPartition
 
 __all__ = [
     "Deletion",
@@ -37,6 +40,7 @@ __all__ = [
     "plan_deletions",
     "reason_to_delete",
     "register_retention_policy",
+    "retention_deeds",
 ]
 
 _logger = logging.getLogger(__name__)
@@ -222,6 +226,26 @@ def plan_deletions(
             size -= segment.size
             log_start_offset = max(log_start_offset, end)
     return gone
+
+
+def retention_deeds(partition: TopicPartition, gone: Sequence[Deletion], now_ms: int) -> list[Deed]:
+    """Return what deletions are in the book of a root: a deed for each reason."""
+    deeds = []
+    for reason, group in itertools.groupby(gone, key=lambda each: each.reason):
+        segments = list(group)
+        deeds.append(
+            Deed(
+                ms=now_ms,
+                topic=partition.topic,
+                partition=partition.partition,
+                action="retention",
+                reason=reason,
+                segments=len(segments),
+                bytes=sum(each.size for each in segments),
+                log_start_offset=segments[-1].end_offset,
+            )
+        )
+    return deeds
 
 
 # ---- deleting -----------------------------------------------------------------------------------

@@ -17,12 +17,11 @@ Source: org.apache.kafka.storage.internals.log.LogManager.cleanupLogs, LogCleane
 """
 
 import contextlib
-import itertools
 import logging
 import os
 import random as random_module
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Final, NamedTuple
@@ -44,7 +43,11 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.maintenance.compaction import CompactedPartition, Due, NotDue, clean_due, find_due
 from streamlog.maintenance.partition_watch import PartitionWatch
-from streamlog.maintenance.retention import Deletion, delete_old_segments, plan_deletions
+from streamlog.maintenance.retention import (
+    delete_old_segments,
+    plan_deletions,
+    retention_deeds,
+)
 from streamlog.partition.checkpoints import read_log_start_offsets
 from streamlog.partition.reader import LogReader
 from streamlog.partition.topic_config import ConfigFiles, ServerSettings
@@ -209,7 +212,7 @@ class Maintenance:
                         high_watermark=log.high_watermark,
                         held_from=held_from(held),
                     )
-                report.deeds += _deeds(partition, gone, books.now_ms)
+                report.deeds += retention_deeds(partition, gone, books.now_ms)
             except StreamLogError as error:
                 report.errors.append(error)
         report.deeds += [each.deed for each in self._find_due(books, report)]
@@ -277,7 +280,7 @@ class Maintenance:
             gone = delete_old_segments(
                 self._open().local_log(*partition), self._clock, held_from=held_from(held)
             )
-            report.deeds += _deeds(partition, gone, books.now_ms)
+            report.deeds += retention_deeds(partition, gone, books.now_ms)
             watch.look(is_thorough=True)
         watch.remove_deleted(books.now_ms, config.file_delete_delay_ms)
 
@@ -466,23 +469,3 @@ class _Configs:
             config = files.load()
             self._known[topic] = files, config
         return config
-
-
-def _deeds(partition: TopicPartition, gone: Sequence[Deletion], now_ms: int) -> list[Deed]:
-    """Return a deed for each reason."""
-    deeds = []
-    for reason, group in itertools.groupby(gone, key=lambda each: each.reason):
-        segments = list(group)
-        deeds.append(
-            Deed(
-                ms=now_ms,
-                topic=partition.topic,
-                partition=partition.partition,
-                action="retention",
-                reason=reason,
-                segments=len(segments),
-                bytes=sum(each.size for each in segments),
-                log_start_offset=segments[-1].end_offset,
-            )
-        )
-    return deeds

@@ -50,10 +50,13 @@ __all__ = [
     "Holds",
     "Reader",
     "add_reader",
+    "at_checkpoint",
     "check_progress",
+    "check_reader_name",
     "forget_reader",
     "held_from",
     "list_readers",
+    "parse_reader",
     "reader_at",
     "reader_names",
     "recorded_reader",
@@ -62,7 +65,7 @@ __all__ = [
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}", re.ASCII)
 _SUFFIX: Final = ".json"
-_MAX_SIZE: Final = 1 << 26
+MAX_READER_SIZE: Final = 1 << 26
 _MINUTE_MS: Final = 60_000
 _LOCK_TIMEOUT_MS: Final = 30_000
 
@@ -177,7 +180,7 @@ def add_reader(root: LogRoot, name: str, checkpoint: str, *, now_ms: int) -> Rea
         InvalidOptionError: The name is invalid, or streamlog did not make the root.
         InvalidRequestError: There is no checkpoint, or it holds no offsets of a log.
     """
-    _check_name(name)
+    check_reader_name(name)
     check_progress(root, name)
     reader = reader_at(root.fs, name, checkpoint, now_ms=now_ms)
     document = {
@@ -208,7 +211,7 @@ def reader_at(fs: FileSystem, name: str, checkpoint: str, *, now_ms: int) -> Rea
         committed_ms=now_ms,
         checkpoint=os.path.abspath(checkpoint),
     )
-    reader = _with_checkpoint(fs, known)
+    reader = at_checkpoint(fs, known)
     if reader.problem is not None:
         raise InvalidRequestError(
             f"the position of {name} cannot be read from its checkpoint",
@@ -225,7 +228,7 @@ def forget_reader(root: LogRoot, name: str) -> None:
     Raises:
         InvalidRequestError: No such reader is recorded.
     """
-    _check_name(name)
+    check_reader_name(name)
     try:
         root.fs.remove(root.reader(name))
     except FileMissingError:
@@ -329,13 +332,26 @@ def recorded_reader(root: LogRoot, name: str) -> Reader:
         CorruptCheckpointError: Its file is malformed.
     """
     reader = _load(root, name)
-    return reader if reader.checkpoint is None else _with_checkpoint(root.fs, reader)
+    return reader if reader.checkpoint is None else at_checkpoint(root.fs, reader)
 
 
 def _load(root: LogRoot, name: str) -> Reader:
     """Return a reader as its file describes it."""
     path = root.reader(name)
-    data = read_file(root.fs, path, max_size=_MAX_SIZE)
+    return parse_reader(name, read_file(root.fs, path, max_size=MAX_READER_SIZE), path)
+
+
+def parse_reader(name: str, data: bytes, path: str) -> Reader:
+    """Return a reader as its file or object describes it.
+
+    Args:
+        name: Its name.
+        data: The whole content.
+        path: Where it comes from, for errors.
+
+    Raises:
+        CorruptCheckpointError: The content is malformed.
+    """
     try:
         document = json.loads(data)
         position = parse_source_offset(document["offsets"])
@@ -368,7 +384,12 @@ def _unreadable(path: str, data: bytes, error: Exception) -> CorruptCheckpointEr
     )
 
 
-def _check_name(name: str) -> None:
+def check_reader_name(name: str) -> None:
+    """Check that a file can be named after a reader.
+
+    Raises:
+        InvalidOptionError: It cannot.
+    """
     if not _NAME.fullmatch(name):
         raise InvalidOptionError(
             "invalid name of a reader: a file is named after it",
@@ -378,7 +399,7 @@ def _check_name(name: str) -> None:
 
 
 # ---- positions in checkpoints -------------------------------------------------------------------
-def _with_checkpoint(fs: FileSystem, reader: Reader) -> Reader:
+def at_checkpoint(fs: FileSystem, reader: Reader) -> Reader:
     """Return a reader with the position that its query's checkpoint tells now."""
     assert reader.checkpoint is not None
     try:
@@ -480,7 +501,23 @@ class Holds:
         """
         if not self._readers:
             return []
-        topic_id = read_topic_id(self._fs, path)
+        return self.of_topic(partition, read_topic_id(self._fs, path), bases, sizes)
+
+    def of_topic(
+        self,
+        partition: TopicPartition,
+        topic_id: str | None,
+        bases: Sequence[int],
+        sizes: Sequence[int],
+    ) -> list[Held]:
+        """Return the part of a partition that is kept for each reader, by the id of its topic.
+
+        Args:
+            partition: The partition.
+            topic_id: The id of its topic, None if it has none.
+            bases: Base offsets of its segments, ascending.
+            sizes: Bytes of each segment.
+        """
         lowest = self._lowest_base(bases, sizes)
         found = []
         for reader in self._readers:
