@@ -71,7 +71,11 @@ class BucketSinkTopics:
 
     def stager(self, app: str, version: int, task: int, clock: Clock) -> BucketStager:
         """Return a writer of one task's batches."""
-        del clock
         return BucketStager(
-            shared_store(self._url), app, version, task, find_topic_id=self.topic_id
+            shared_store(self._url),
+            app,
+            version,
+            task,
+            find_topic_id=self.topic_id,
+            now_ms=clock.now_ms(),
         )

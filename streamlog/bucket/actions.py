@@ -7,9 +7,15 @@
     commit           app, version, anonymous, revision, made_ms, fingerprint, files [key …],
                      parts [{topic, partition, topic_id, base_offset, leader_epoch,
                              extents [[file, position, size, batches, records, max_timestamp]]}]
-    swap             topic, partition, topic_id, first_offset, end_offset, segments [{key, size,
-                     base_offset, end_offset, max_timestamp, points [[offset, position]]}]
+    begin_build      build, partitions [{topic, partition}]
+    swap             topic, partition, topic_id, build, first_offset, end_offset, cleaned_offset,
+                     segments [{key, size, base_offset, end_offset, first_timestamp,
+                                max_timestamp, is_sealed, points [[offset, position]]}]
+    abandon_builds   builds
+    end_builds       builds
     log_start        topic, partition, topic_id, offset
+    staged_horizon   staged_ms
+    journal_start    number
     collected        keys of objects that were deleted
 
 Timestamps may be -1 (none); everything else is at least 0. `extents` stores a timestamp plus one.
@@ -33,7 +39,9 @@ from streamlog.topic import TopicPartition
 
 __all__ = [
     "Action",
+    "AbandonBuilds",
     "AlterTopic",
+    "BeginBuild",
     "BucketExtent",
     "BucketSegment",
     "Collected",
@@ -42,7 +50,10 @@ __all__ = [
     "CreateRoot",
     "CreateTopic",
     "DeleteTopic",
+    "EndBuilds",
+    "SetJournalStart",
     "SetLogStart",
+    "SetStagedHorizon",
     "Swap",
     "format_action",
     "parse_action",
@@ -154,7 +165,10 @@ class BucketSegment(NamedTuple):
         size: Size in bytes.
         base_offset: Offset of its name.
         end_offset: The offset after the last one that it covers.
-        max_timestamp: The largest timestamp in ms, -1 if there is none.
+        first_timestamp: The largest timestamp of its first batch in ms, -1 if there is none.
+        max_timestamp: The largest timestamp in ms; the time of the build if no record has one.
+        is_sealed: Whether the topic's settings ended it; if not, it is built again with what
+            follows.
         points: Some offsets and positions of batches, so that a reader can start inside.
     """
 
@@ -162,19 +176,59 @@ class BucketSegment(NamedTuple):
     size: int
     base_offset: int
     end_offset: int
+    first_timestamp: int
     max_timestamp: int
+    is_sealed: bool
     points: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BeginBuild:
+    """Announce that segments of some partitions will be uploaded under a name.
+
+    If the process dies, its objects are found by this name. While the announcement is young, other
+    processes leave the partitions alone.
+    """
+
+    build: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Swap:
-    """Replace a partition's extents and segments from `first_offset` to `end_offset`."""
+    """Replace a partition's extents and segments from `first_offset` to `end_offset`.
+
+    Attributes:
+        topic_partition: The partition.
+        topic_id: The id of its topic.
+        build: The build of the segments, which must have begun and not be abandoned.
+        first_offset: The first offset that is replaced; nothing may lie across it.
+        end_offset: The offset after the last one.
+        cleaned_offset: Where the next compaction begins; None if this is no compaction.
+        segments: The new segments, in order.
+    """
 
     topic_partition: TopicPartition
     topic_id: str
+    build: str
     first_offset: int
     end_offset: int
+    cleaned_offset: int | None
     segments: tuple[BucketSegment, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbandonBuilds:
+    """Refuse the swaps of some builds from now on, so that their objects can be deleted."""
+
+    builds: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndBuilds:
+    """Forget builds: what they uploaded is swapped in or deleted."""
+
+    builds: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +241,20 @@ class SetLogStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetStagedHorizon:
+    """Refuse commits of objects staged before a time, so that those can be deleted."""
+
+    staged_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetJournalStart:
+    """Declare the entries before a number unneeded, so that they can be deleted."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
     """Forget objects that were unused, and are deleted now."""
 
@@ -194,7 +262,19 @@ class Collected:
 
 
 Action = (
-    CreateRoot | CreateTopic | AlterTopic | DeleteTopic | Commit | Swap | SetLogStart | Collected
+    CreateRoot
+    | CreateTopic
+    | AlterTopic
+    | DeleteTopic
+    | Commit
+    | BeginBuild
+    | Swap
+    | AbandonBuilds
+    | EndBuilds
+    | SetLogStart
+    | SetStagedHorizon
+    | SetJournalStart
+    | Collected
 )
 
 
@@ -217,18 +297,45 @@ def format_action(action: Action) -> dict[str, object]:
         case Commit():
             return _format_commit(action)
         case Swap():
-            return {
-                "do": "swap",
-                **_place(action.topic_partition, action.topic_id),
-                "first_offset": action.first_offset,
-                "end_offset": action.end_offset,
-                "segments": [format_segment(segment) for segment in action.segments],
-            }
+            return _format_swap(action)
         case SetLogStart():
             place = _place(action.topic_partition, action.topic_id)
             return {"do": "log_start", **place, "offset": action.offset}
+        case _:
+            return _format_upkeep(action)
+
+
+def _format_upkeep(
+    action: BeginBuild | AbandonBuilds | EndBuilds | SetStagedHorizon | SetJournalStart | Collected,
+) -> dict[str, object]:
+    match action:
+        case BeginBuild():
+            partitions = [
+                {"topic": each.topic, "partition": each.partition} for each in action.partitions
+            ]
+            return {"do": "begin_build", "build": action.build, "partitions": partitions}
+        case AbandonBuilds():
+            return {"do": "abandon_builds", "builds": action.builds}
+        case EndBuilds():
+            return {"do": "end_builds", "builds": action.builds}
+        case SetStagedHorizon():
+            return {"do": "staged_horizon", "staged_ms": action.staged_ms}
+        case SetJournalStart():
+            return {"do": "journal_start", "number": action.number}
         case Collected():
             return {"do": "collected", "keys": action.keys}
+
+
+def _format_swap(swap: Swap) -> dict[str, object]:
+    return {
+        "do": "swap",
+        **_place(swap.topic_partition, swap.topic_id),
+        "build": swap.build,
+        "first_offset": swap.first_offset,
+        "end_offset": swap.end_offset,
+        "cleaned_offset": swap.cleaned_offset,
+        "segments": [format_segment(segment) for segment in swap.segments],
+    }
 
 
 def format_segment(segment: BucketSegment) -> dict[str, object]:
@@ -287,7 +394,9 @@ def parse_segment(values: SealedValues) -> BucketSegment:
         size=values.integer("size"),
         base_offset=values.integer("base_offset"),
         end_offset=values.integer("end_offset"),
+        first_timestamp=values.integer("first_timestamp", -1),
         max_timestamp=values.integer("max_timestamp", -1),
+        is_sealed=values.flag("is_sealed"),
         points=tuple((row[0], row[1]) for row in values.integers("points", 2)),
     )
 
@@ -348,8 +457,12 @@ def _parse_swap(values: SealedValues) -> Swap:
     return Swap(
         topic_partition=parse_topic_partition(values),
         topic_id=_parse_id(values),
+        build=values.text("build"),
         first_offset=values.integer("first_offset"),
         end_offset=values.integer("end_offset"),
+        cleaned_offset=(
+            None if values.is_null("cleaned_offset") else values.integer("cleaned_offset")
+        ),
         segments=tuple(parse_segment(value) for value in values.objects("segments")),
     )
 
@@ -374,7 +487,15 @@ _PARSERS: Final[Mapping[str, Callable[[SealedValues], Action]]] = {
         topic=values.text("topic"), topic_id=_parse_id(values)
     ),
     "commit": _parse_commit,
+    "begin_build": lambda values: BeginBuild(
+        build=values.text("build"),
+        partitions=tuple(parse_topic_partition(each) for each in values.objects("partitions")),
+    ),
     "swap": _parse_swap,
+    "abandon_builds": lambda values: AbandonBuilds(builds=tuple(values.text_list("builds"))),
+    "end_builds": lambda values: EndBuilds(builds=tuple(values.text_list("builds"))),
     "log_start": _parse_log_start,
+    "staged_horizon": lambda values: SetStagedHorizon(staged_ms=values.integer("staged_ms")),
+    "journal_start": lambda values: SetJournalStart(number=values.integer("number", 1)),
     "collected": lambda values: Collected(keys=tuple(values.text_list("keys"))),
 }

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from streamlog.bucket.actions import Action, BucketExtent, Commit, CommitPart
 from streamlog.bucket.journal import RootJournal
-from streamlog.bucket.keys import staged_key
+from streamlog.bucket.keys import staged_key, staged_ms
 from streamlog.bucket.state import RootState
 from streamlog.clock import Clock
 from streamlog.commits.admission import StagedCommit, StagedPart, check_part, gather
@@ -33,7 +33,12 @@ from streamlog.commits.identity import CommitIdentity, check_identity
 from streamlog.commits.replay import OnMismatch, ReplayRule, Verdict, judge_commit
 from streamlog.commits.staging import StagedFile
 from streamlog.config.log_config import LogConfig
-from streamlog.errors import CorruptRecordError, FileMissingError, InconsistentTopicIdError
+from streamlog.errors import (
+    CorruptRecordError,
+    FencedError,
+    FileMissingError,
+    InconsistentTopicIdError,
+)
 from streamlog.query.checkpoint import BatchSource
 from streamlog.query.checkpoint_note import CheckpointNote
 from streamlog.store.api import ObjectRange, ObjectStore
@@ -101,6 +106,8 @@ class BucketCommits:
                 decided.
             CorruptRecordError: A staged object is damaged; nothing was decided.
             InconsistentTopicIdError: A topic was recreated in between; nothing was decided.
+            FencedError: The objects were staged so long ago that maintenance may have deleted
+                them; nothing was decided.
             CommitMismatchError: The version is known with another fingerprint, does not follow the
                 last one, is forgotten, or the log lacks versions that `note` contains.
             UnknownOutcomeError: The commit may or may not be decided: commit again to find out.
@@ -148,13 +155,14 @@ class BucketCommits:
                 rows=past[index].fingerprint.rows,
             )
         revision = past[-1].revision + 1 if past else 0
+        files = self._check_files(state, request)
         parts = tuple(self._place(state, request, part) for part in request.staged.parts)
         action = Commit(
             identity=identity,
             revision=revision,
             made_ms=self._clock.now_ms(),
             fingerprint=request.fingerprint,
-            files=tuple(staged_key(identity.app, file.name) for file in request.staged.files),
+            files=files,
             parts=parts,
         )
         return [action], CommitOutcome(
@@ -167,6 +175,22 @@ class BucketCommits:
             ),
             rows=request.staged.rows,
         )
+
+    def _check_files(self, state: RootState, request: _Request) -> tuple[str, ...]:
+        """Return the keys of the staged objects, after checking that none may be deleted."""
+        app, unneeded = request.identity.app, {each.key for each in state.garbage}
+        keys = tuple(staged_key(app, file.name) for file in request.staged.files)
+        for key in keys:
+            is_late = (staged_ms(key) or 0) < state.staged_horizon_ms
+            if is_late or key in state.uses or key in unneeded:
+                raise FencedError(
+                    "staged rows can no longer be committed",
+                    path=f"{self._store.url}/{key}",
+                    got="staged too long ago" if is_late else "rows that are committed already",
+                    expected=f"rows staged at {state.staged_horizon_ms} ms or later, once",
+                    hint="run the batch again: it is not committed",
+                )
+        return keys
 
     def _place(self, state: RootState, request: _Request, part: StagedPart) -> CommitPart:
         """Return a partition's part of a commit, after checking it against the settings."""

@@ -15,8 +15,14 @@ latest entry and perhaps a snapshot, not all that happened in between:
     number, mark, made_ms, actions [ … ]
     before [{mark, made_ms, actions}]         entries N-1, N-2 …, oldest first; as many as fit
 
-The object `latest` names the last entry that its writer knew. It may be behind, or missing: the
-entries that follow are found by asking for the next number until there is none.
+The object `latest` names the last entry that its writer knew. It may be behind: the entries that
+follow are found by asking for the next number until there is none. Without it, the journal is
+listed from the last snapshot on.
+
+Maintenance deletes entries that are more than a day old (`streamlog.bucket.collecting`), so their
+numbers are free again. A process that was silent for an hour therefore no longer trusts that the
+next number is the next entry: it reads the hint first, and if its own entry took that long, it
+checks that the number had not been deleted before.
 """
 
 import json
@@ -27,9 +33,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from streamlog.binary.sealed import SealedValues, seal, unseal
 from streamlog.bucket.actions import Action, format_action, parse_action
-from streamlog.bucket.keys import LATEST, entry_key, snapshot_key
+from streamlog.bucket.keys import JOURNAL, LATEST, SNAPSHOTS, entry_key, number_of, snapshot_key
 from streamlog.bucket.snapshots import MAX_SNAPSHOT_SIZE, format_snapshot, parse_snapshot
-from streamlog.bucket.state import RootState
+from streamlog.bucket.state import SNAPSHOT_EVERY, RootState
 from streamlog.clock import Clock
 from streamlog.errors import (
     CorruptCheckpointError,
@@ -43,11 +49,11 @@ from streamlog.store.api import ObjectStore
 
 __all__ = ["RootJournal"]
 
-SNAPSHOT_EVERY: Final = 16  # entries
 MAX_ENTRY_SIZE: Final = 64 << 20
 _MAX_CARRIED: Final = 256 << 10  # bytes of earlier entries that an entry repeats
 _MAX_HINT: Final = 1 << 10
 _ATTEMPTS: Final = 100  # times a writer is overtaken before it gives up
+_SILENT_MS: Final = 3600 * 1000  # far less than JOURNAL_KEPT_MS
 _REPEATS: Final = 3  # of a request that failed, after those of the store itself
 _ENTRY: Final = "entry"
 _HINT: Final = "latest"
@@ -84,6 +90,7 @@ class RootJournal:
         self._random = random or random_module.SystemRandom()
         self._recent: list[_Entry] = []  # since the last snapshot, oldest first
         self._is_behind = True  # there may be more than one new entry
+        self._seen = clock.now_ms(), clock.monotonic_ms()  # when the last look began
         self.state = RootState()
 
     @property
@@ -102,19 +109,30 @@ class RootJournal:
             CorruptCheckpointError: An entry is damaged, or does not follow the one before it.
             StorageError: A request failed; what was read is kept.
         """
-        if self._is_behind:
+        seen = self._clock.now_ms(), self._clock.monotonic_ms()
+        if self._is_behind or self._was_silent():
             self._jump()
         if self._read_next():
             self._is_behind = self._read_next()
+        self._seen = seen
         return self.state
+
+    def _was_silent(self) -> bool:
+        """Return whether entries may have been deleted since the last look, by either clock."""
+        wall_ms, monotonic_ms = self._seen
+        passed_ms = abs(self._clock.now_ms() - wall_ms)
+        return max(passed_ms, self._clock.monotonic_ms() - monotonic_ms) > _SILENT_MS
 
     def _jump(self) -> None:
         """Read up to the entry that the hint names."""
-        latest = self._hint()
+        latest = self._hint() or self._listed()
         if latest <= self.state.number:
             self._is_behind = False
             return
         found = self._load(latest)
+        if found is None:  # a delayed writer has put the hint back to an entry that is deleted
+            latest = self._listed()
+            found = self._load(latest) if latest > self.state.number else None
         if found is None:
             raise CorruptCheckpointError(
                 "the journal lacks an entry that was made",
@@ -147,6 +165,13 @@ class RootJournal:
         except FileMissingError:
             return 0
         return unseal(_HINT, content, self._path(LATEST)).integer("number")
+
+    def _listed(self) -> int:
+        """Return the number of the last entry, 0 if there is none, without the hint."""
+        snapshots = [number_of(each.key) or 0 for each in self._store.list(SNAPSHOTS)]
+        newest = max(snapshots, default=0)
+        entries = self._store.list(JOURNAL, after=entry_key(newest) if newest else "")
+        return max([newest, *(number_of(each.key) or 0 for each in entries)])
 
     def _snapshot(self, number: int) -> RootState | None:
         if number == 0 or number % SNAPSHOT_EVERY:
@@ -239,9 +264,33 @@ class RootJournal:
         if not self._create(entry, content):
             self.refresh()
             return False
+        if self._was_silent() and not self._is_in_place(number):
+            return False
         self._follow(entry)
         self._publish()
         return True
+
+    def _is_in_place(self, number: int) -> bool:
+        """Return whether a new entry has not taken the number of one that was deleted.
+
+        If it has, the entry is removed, and the state is the present one.
+        """
+        present = RootJournal(self._store, self._clock, random=self._random)
+        try:
+            present.refresh()
+        except StorageError as error:
+            raise UnknownOutcomeError(
+                "an entry of the journal may have come too late",
+                path=self._path(entry_key(number)),
+                got=error.sentence,
+                hint="repeat the request: if it was made, that is noticed",
+            ) from error
+        if number >= present.state.journal_start:
+            return True
+        _logger.warning("entry %d came too late: its number was taken and is deleted", number)
+        self._store.delete([entry_key(number)])
+        self.state, self._recent, self._seen = present.state, present._recent, present._seen
+        return False
 
     def _create(self, entry: _Entry, content: bytes) -> bool:
         """Create an entry's object; return whether it is the one that has the number.
@@ -287,6 +336,14 @@ class RootJournal:
             carried.append(values)
         return carried[::-1]
 
+    def put_hint(self) -> None:
+        """Make the hint name the last entry that was read.
+
+        Raises:
+            StorageError: The request failed.
+        """
+        self._store.put(LATEST, seal(_HINT, {"number": self.state.number}, copies=1))
+
     def _publish(self) -> None:
         """Write the snapshot that is due, or the hint; both only save requests."""
         number = self.state.number
@@ -294,7 +351,7 @@ class RootJournal:
             if number % SNAPSHOT_EVERY == 0:
                 self._store.put(snapshot_key(number), format_snapshot(self.state))
             else:
-                self._store.put(LATEST, seal(_HINT, {"number": number}, copies=1))
+                self.put_hint()
         except StorageError as error:
             _logger.warning("entry %d is made, but not announced: %s", number, error)
 

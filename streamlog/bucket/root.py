@@ -50,6 +50,12 @@ class BucketRoot:
         store: Its objects.
         clock: The clock; the machine's own by default.
         random: Makes ids and names; `SystemRandom` by default, as workers may be forked.
+
+    Attributes:
+        store: Its objects.
+        clock: The clock.
+        journal: Its journal.
+        commits: Its commits.
     """
 
     def __init__(
@@ -59,11 +65,11 @@ class BucketRoot:
         clock: Clock | None = None,
         random: random_module.Random | None = None,
     ) -> None:
-        self._store = store
-        self._clock = clock or SystemClock()
+        self.store = store
+        self.clock = clock or SystemClock()
         self._random = random or random_module.SystemRandom()
-        self._journal = RootJournal(store, self._clock, random=self._random)
-        self.commits = BucketCommits(store, self._journal, self._clock)
+        self.journal = RootJournal(store, self.clock, random=self._random)
+        self.commits = BucketCommits(store, self.journal, self.clock)
 
     @classmethod
     def open(cls, url: str, *, create: bool = False) -> "BucketRoot":
@@ -87,17 +93,12 @@ class BucketRoot:
     @property
     def url(self) -> str:
         """The URL of the root, without credentials."""
-        return self._store.url
-
-    @property
-    def store(self) -> ObjectStore:
-        """The objects of the root."""
-        return self._store
+        return self.store.url
 
     @property
     def state(self) -> RootState:
         """The root as of the last `refresh` or change."""
-        return self._journal.state
+        return self.journal.state
 
     def refresh(self) -> RootState:
         """Read what other processes changed before this call; see `RootJournal.refresh`.
@@ -105,11 +106,11 @@ class BucketRoot:
         Raises:
             UnknownTopicError: There is no root at the URL.
         """
-        state = self._journal.refresh()
+        state = self.journal.refresh()
         for _ in range(_CATCH_UPS):
-            if not self._journal.is_behind:
+            if not self.journal.is_behind:
                 break
-            state = self._journal.refresh()  # the hint was older than two entries
+            state = self.journal.refresh()  # the hint was older than two entries
         if state.number == 0:
             raise UnknownTopicError(
                 "no log root",
@@ -135,7 +136,7 @@ class BucketRoot:
             is_new = state.number == 0
             return ([CreateRoot(root_id=root_id, config=settings)] if is_new else []), None
 
-        self._journal.change(decide)
+        self.journal.change(decide)
 
     # ---- topics ------------------------------------------------------------------------------
     def create_topic(
@@ -172,7 +173,7 @@ class BucketRoot:
             create = CreateTopic(topic=name, topic_id=topic_id, partitions=count, config=given)
             return [create], topic_id
 
-        return self._journal.change(decide)
+        return self.journal.change(decide)
 
     def ensure_topic(self, name: str) -> None:
         """Create a topic if it is missing and `auto.create.topics.enable` is true.
@@ -225,7 +226,7 @@ class BucketRoot:
             alter = AlterTopic(topic=name, topic_id=old.topic_id, partitions=count, config=config)
             return [alter], None
 
-        self._journal.change(decide)
+        self.journal.change(decide)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all records; its objects are collected later.
@@ -237,7 +238,7 @@ class BucketRoot:
         def decide(state: RootState) -> tuple[Sequence[Action], None]:
             return [DeleteTopic(topic=name, topic_id=self._topic(state, name).topic_id)], None
 
-        self._journal.change(decide)
+        self.journal.change(decide)
 
     def topic_config(self, name: str) -> LogConfig:
         """Return the settings of a topic: its own override the root's, these Kafka's defaults.
@@ -260,16 +261,17 @@ class BucketRoot:
         if state is None:
             raise UnknownTopicError("no such partition", path=self.url, got=str(partition))
         limit = self.state.config_of(partition.topic).readable_decompressed_bytes
-        return BucketReader(self._store, partition, state, max_decompressed_bytes=limit)
+        return BucketReader(self.store, partition, state, max_decompressed_bytes=limit)
 
     def stager(self, app: str, version: int, task: int) -> BucketStager:
         """Return a writer of one task's batches; see `BucketStager`."""
         return BucketStager(
-            self._store,
+            self.store,
             app,
             version,
             task,
             find_topic_id=lambda partition: self._topic(self.state, partition.topic).topic_id,
+            now_ms=self.clock.now_ms(),
             random=self._random,
         )
 
@@ -303,7 +305,7 @@ class BucketRoot:
             start = SetLogStart(topic_partition=partition, topic_id=topic.topic_id, offset=wanted)
             return [start], wanted
 
-        return self._journal.change(decide)
+        return self.journal.change(decide)
 
     def _topic(self, state: RootState, name: str) -> TopicState:
         found = state.topics.get(name)

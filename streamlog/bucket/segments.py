@@ -2,37 +2,41 @@
 
 A segment is written by the same code as in a directory, into a scratch directory of the machine,
 and uploaded with its indexes under Kafka's file names. No record is decompressed, and only base
-offsets and leader epochs are written: the fields that a commit decides.
+offsets and leader epochs are written: the fields that a commit decides. It ends where the topic's
+settings end it if batches are appended one by one, so it does not depend on how they were staged.
 
-Nothing refers to the uploaded objects until an entry of the journal swaps them in. They lie below a
-name of their own, so two processes that build the same segments do not disturb each other.
+Nothing refers to the uploaded objects until an entry of the journal swaps them in. They lie below
+the name of the build, so two processes that build the same segments do not disturb each other.
 """
 
-import random as random_module
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from streamlog.bucket.actions import BucketSegment
-from streamlog.bucket.keys import segment_directory
+from streamlog.bucket.keys import files_of, segment_directory
 from streamlog.bucket.reading import BucketReader
 from streamlog.clock import Clock
 from streamlog.config.log_config import LogConfig
-from streamlog.errors import FileMissingError
+from streamlog.errors import FileMissingError, StorageError
 from streamlog.fs.api import FileSystem, OpenMode
-from streamlog.fs.files import remove_tree
+from streamlog.fs.files import make_directories, remove_tree
+from streamlog.partition.epochs import LEADER_EPOCH_CHECKPOINT, EpochEntry, LeaderEpochCache
 from streamlog.partition.read import FetchInfo
 from streamlog.records.table import BatchTable
+from streamlog.segment.file_records import FileRecords
 from streamlog.segment.filenames import FileSuffix, segment_file_name
 from streamlog.segment.segment import Segment
+from streamlog.segment.walk import sound_chunks
 from streamlog.store.api import ObjectStore
 
-__all__ = ["SegmentBuilder"]
+__all__ = ["SegmentBuilder", "SegmentUploads", "points_of"]
 
 _READ_BYTES: Final = 32 << 20
 _APPENDS: Final = 100  # to a segment, so that it gets nearly full
 _UPLOAD_BYTES: Final = 4 << 20
+_SCAN_BYTES: Final = 1 << 20
 _POINTS: Final = 128  # of an index in the journal; a reader of more than that looks through batches
 
 
@@ -43,15 +47,97 @@ class _Batches(NamedTuple):
     table: BatchTable
 
 
+class SegmentUploads:
+    """Uploads the files of segments from a scratch directory.
+
+    Args:
+        store: The root's objects.
+        prefix: Where they go, see `segment_directory`.
+        fs: The file system of the scratch directory.
+        directory: The directory with the files.
+    """
+
+    def __init__(self, store: ObjectStore, prefix: str, *, fs: FileSystem, directory: str) -> None:
+        self._store, self._prefix, self._fs, self.directory = store, prefix, fs, directory
+        self._keys: list[str] = []
+
+    def upload(
+        self, segment: Segment, end_offset: int, *, points: tuple[tuple[int, int], ...]
+    ) -> BucketSegment:
+        """Seal and close a segment, and upload its files; the log comes last.
+
+        Args:
+            segment: The segment, not empty.
+            end_offset: The offset after the last one that it covers.
+            points: Some offsets and positions of its batches.
+
+        Raises:
+            StorageError: A request or the disk failed.
+        """
+        segment.seal()
+        first = segment.first_batch_timestamp
+        built = BucketSegment(
+            key=f"{self._prefix}{segment_file_name(segment.base_offset, FileSuffix.LOG)}",
+            size=segment.size,
+            base_offset=segment.base_offset,
+            end_offset=end_offset,
+            first_timestamp=-1 if first is None else first,
+            max_timestamp=segment.largest_timestamp,
+            is_sealed=True,
+            points=points,
+        )
+        segment.sync()
+        segment.close()
+        for key in reversed(files_of(built.key)):
+            self._upload_file(key)
+        return built
+
+    def upload_epochs(self, epochs: Sequence[tuple[int, int]]) -> None:
+        """Upload the leader epochs of the partition.
+
+        Args:
+            epochs: Epochs and their first offsets, oldest first.
+        """
+        LeaderEpochCache(tuple(EpochEntry(*each) for each in epochs)).store(
+            self._fs, self.directory
+        )
+        self._upload_file(f"{self._prefix}{LEADER_EPOCH_CHECKPOINT}")
+
+    def remove(self) -> None:
+        """Delete what was uploaded."""
+        self._store.delete(self._keys)
+        self._keys.clear()
+
+    def _upload_file(self, key: str) -> None:
+        name = key.rpartition("/")[2]
+        try:
+            file = self._fs.open(f"{self.directory}/{name}", OpenMode.READ)
+        except FileMissingError:
+            return  # an index without entries
+        with file:
+            self._keys.append(key)
+            with self._store.upload(key) as upload:
+                size, position = file.stat().size, 0
+                while position < size:
+                    piece = np.empty(min(_UPLOAD_BYTES, size - position), np.uint8)
+                    if file.pread_into(piece, position) < len(piece):
+                        raise StorageError(
+                            "scratch file has become shorter", path=f"{self.directory}/{name}"
+                        )
+                    position += len(piece)
+                    upload.write(piece)
+
+
 class SegmentBuilder:
     """Builds segments of one partition and uploads them.
 
     Args:
         store: The root's objects.
         reader: The partition.
+        build: The name of the build.
         config: The settings of its topic.
+        epochs: The leader epochs of the partition and their first offsets, oldest first.
         clock: The clock.
-        random: Makes the names unique.
         fs: The file system of the scratch directory.
         scratch: A directory that does not exist yet; removed afterwards.
     """
@@ -60,17 +146,19 @@ class SegmentBuilder:
         self,
         store: ObjectStore,
         reader: BucketReader,
+        build: str,
         *,
         config: LogConfig,
+        epochs: Sequence[tuple[int, int]],
         clock: Clock,
-        random: random_module.Random,
         fs: FileSystem,
         scratch: str,
     ) -> None:
-        self._store, self._reader, self._config = store, reader, config
+        self._reader, self._config, self._epochs = reader, config, epochs
         self._clock, self._fs, self._scratch = clock, fs, scratch
-        self._prefix = segment_directory(reader.topic_partition, f"{random.getrandbits(64):016x}")
-        self._points: list[tuple[int, int]] = []
+        prefix = segment_directory(reader.topic_partition, build)
+        self.uploads = SegmentUploads(store, prefix, fs=fs, directory=scratch)
+        self._points = _Points()
 
     def build(self, first_offset: int, end_offset: int) -> Iterator[BucketSegment]:
         """Yield the segments with the records between two offsets, each when it is uploaded.
@@ -83,75 +171,96 @@ class SegmentBuilder:
             CorruptDataError: A batch is damaged.
             StorageError: A request or the disk failed.
         """
-        self._fs.make_directory(self._scratch)
+        make_directories(self._fs, self._scratch)
         try:
             yield from self._build(first_offset, end_offset)
         finally:
             remove_tree(self._fs, self._scratch)
 
     def _build(self, first_offset: int, end_offset: int) -> Iterator[BucketSegment]:
-        offset, segment = first_offset, None
-        while offset < end_offset:
-            info = self._reader.read(offset, _READ_BYTES, end_offset=end_offset)
-            for part in _cut(info, self._config.effective_segment_bytes // _APPENDS):
-                outline = part.table.outline()
-                now_ms, wait_ms = self._clock.now_ms(), self._config.effective_segment_ms
-                if segment is not None and segment.roll_reason(
-                    outline, now_ms=now_ms, max_wait_ms=wait_ms
-                ):
-                    yield self._upload(segment, int(part.table.base_offset[0]))
+        segment: Segment | None = None
+        for part in self._parts(first_offset, end_offset):
+            whole = [part] if segment is None or self._fits(segment, part) else _split(part)
+            for each in whole:
+                base = int(each.table.base_offset[0])
+                if segment is not None and not self._fits(segment, each):
+                    yield self._upload(segment, base, is_sealed=True)
                     segment = None
                 if segment is None:
-                    base = int(part.table.base_offset[0])
                     segment = Segment.create(
-                        self._fs, self._scratch, base, config=self._config, now_ms=now_ms
+                        self._fs,
+                        self._scratch,
+                        base,
+                        config=self._config,
+                        now_ms=self._clock.now_ms(),
                     )
-                    self._points = []
-                self._note(segment.size, part)
-                segment.append(part.buffer, part.table)
-            offset = info.next_offset
+                    self._points = _Points()
+                self._points.note(segment.size, each.table)
+                segment.append(each.buffer, each.table)
         if segment is not None:
-            yield self._upload(segment, end_offset)
+            yield self._upload(segment, end_offset, is_sealed=False)
+        self.uploads.upload_epochs([each for each in self._epochs if each[1] < end_offset])
 
-    def _note(self, position: int, part: _Batches) -> None:
-        """Note where batches lie; of too many, every second one stays."""
-        start = int(part.table.position[0])
-        for base, at in zip(
-            part.table.base_offset.tolist(), part.table.position.tolist(), strict=True
-        ):
-            self._points.append((base, position + at - start))
+    def _parts(self, offset: int, end_offset: int) -> Iterator[_Batches]:
+        while offset < end_offset:
+            info = self._reader.read(offset, _READ_BYTES, end_offset=end_offset)
+            yield from _cut(info, self._config.effective_segment_bytes // _APPENDS)
+            offset = info.next_offset
+
+    def _fits(self, segment: Segment, part: _Batches) -> bool:
+        wait_ms = self._config.effective_segment_ms
+        reason = segment.roll_reason(
+            part.table.outline(), now_ms=self._clock.now_ms(), max_wait_ms=wait_ms
+        )
+        return reason is None
+
+    def _upload(self, segment: Segment, end_offset: int, *, is_sealed: bool) -> BucketSegment:
+        built = self.uploads.upload(segment, end_offset, points=self._points.chosen)
+        segment.delete_files()
+        return built._replace(is_sealed=is_sealed)
+
+
+class _Points:
+    """Where some batches of a segment lie; of too many, every second one stays."""
+
+    def __init__(self) -> None:
+        self._points: list[tuple[int, int]] = []
+
+    @property
+    def chosen(self) -> tuple[tuple[int, int], ...]:
+        """Offsets and positions."""
+        return tuple(self._points)
+
+    def note(self, position: int, table: BatchTable) -> None:
+        """Note batches of which the first lies at a position."""
+        places = (table.position - table.position[0] + position).tolist()
+        self._points += zip(table.base_offset.tolist(), places, strict=True)
         while len(self._points) > _POINTS:
             self._points = self._points[::2]
 
-    def _upload(self, segment: Segment, end_offset: int) -> BucketSegment:
-        segment.seal()
-        built = BucketSegment(
-            key=f"{self._prefix}{segment_file_name(segment.base_offset, FileSuffix.LOG)}",
-            size=segment.size,
-            base_offset=segment.base_offset,
-            end_offset=end_offset,
-            max_timestamp=segment.largest_timestamp,
-            points=tuple(self._points),
-        )
-        segment.sync()
-        segment.close()
-        suffixes = (FileSuffix.OFFSET_INDEX, FileSuffix.TIME_INDEX, FileSuffix.LOG)
-        for suffix in suffixes:
-            self._upload_file(segment_file_name(segment.base_offset, suffix))
-        segment.delete_files()
-        return built
 
-    def _upload_file(self, name: str) -> None:
-        try:
-            file = self._fs.open(f"{self._scratch}/{name}", OpenMode.READ)
-        except FileMissingError:
-            return  # an index without entries
-        with file, self._store.upload(f"{self._prefix}{name}") as upload:
-            size, position = file.stat().size, 0
-            while position < size:
-                piece = np.empty(min(_UPLOAD_BYTES, size - position), np.uint8)
-                position += file.pread_into(piece, position)
-                upload.write(piece)
+def points_of(fs: FileSystem, segment: Segment) -> tuple[tuple[int, int], ...]:
+    """Return some offsets and positions of the batches in a segment.
+
+    Raises:
+        CorruptRecordError: A batch is damaged.
+    """
+    points = _Points()
+    records = FileRecords(fs, segment.path, writable=False)
+    for chunk in sound_chunks(records, 0, segment.size, chunk_size=_SCAN_BYTES):
+        points.note(chunk.position, chunk.scan.table)
+    records.close()
+    return points.chosen
+
+
+def _split(part: _Batches) -> list[_Batches]:
+    """Return each batch of some alone."""
+    starts = part.table.position.tolist()
+    ends = (part.table.position + part.table.size).tolist()
+    return [
+        _Batches(part.buffer[start:end], part.table.slice(at, at + 1).moved(-start))
+        for at, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
 
 
 def _cut(info: FetchInfo, size: int) -> Iterator[_Batches]:

@@ -4,12 +4,22 @@ A snapshot is a function of the entries, so two processes that write the same on
 bytes, and it does not matter which of them is last. It is a sealed text, compressed with zstd.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import zstandard
 
 from streamlog.binary.sealed import SealedValues, seal, unseal
-from streamlog.bucket.state import BucketPartition, Garbage, RootState, Stretch, TopicState
+from streamlog.bucket.state import (
+    BucketPartition,
+    Build,
+    Garbage,
+    JournalMark,
+    RootState,
+    Stretch,
+    TopicState,
+)
+from streamlog.commits.decisions import parse_topic_partition
 from streamlog.commits.history import format_ledger, parse_ledger
 from streamlog.errors import CorruptCheckpointError
 from streamlog.topic import TopicPartition
@@ -46,7 +56,19 @@ def format_snapshot(state: RootState) -> bytes:
                 for topic, found in sorted(state.topics.items())
             ],
             "apps": [format_ledger(ledger) for _, ledger in sorted(state.apps.items())],
-            "garbage": [(numbers[each.key], each.since_ms) for each in state.garbage],
+            "garbage": [
+                {
+                    "key": numbers[each.key],
+                    "since_ms": each.since_ms,
+                    "number": each.number,
+                    "topic": each.topic,
+                }
+                for each in state.garbage
+            ],
+            "builds": [_format_build(*each) for each in sorted(state.builds.items())],
+            "staged_horizon_ms": state.staged_horizon_ms,
+            "journal_start": state.journal_start,
+            "marks": state.marks,
         },
         copies=1,
     )
@@ -68,6 +90,10 @@ def parse_snapshot(content: bytes, path: str) -> RootState:
     except zstandard.ZstdError as error:
         raise CorruptCheckpointError("snapshot is damaged", path=path, got=str(error)) from error
     values = unseal(_KIND, sealed, path)
+    return _parse_state(values)
+
+
+def _parse_state(values: SealedValues) -> RootState:
     keys = values.text_list("keys")
     topics: dict[str, TopicState] = {}
     partitions: dict[TopicPartition, BucketPartition] = {}
@@ -90,16 +116,42 @@ def parse_snapshot(content: bytes, path: str) -> RootState:
         apps={ledger.app: ledger for ledger in ledgers},
         uses=uses,
         garbage=tuple(
-            Garbage(_key(keys, number, values), since_ms)
-            for number, since_ms in values.integers("garbage", 2)
+            Garbage(
+                _key(keys, value.integer("key"), values),
+                value.integer("since_ms"),
+                value.integer("number"),
+                value.text("topic"),
+            )
+            for value in values.objects("garbage")
         ),
+        builds={value.text("build"): _parse_build(value) for value in values.objects("builds")},
+        staged_horizon_ms=values.integer("staged_horizon_ms"),
+        journal_start=values.integer("journal_start", 1),
+        marks=tuple(JournalMark(*row) for row in values.integers("marks", 2)),
     )
+
+
+def _format_build(name: str, build: Build) -> dict[str, object]:
+    return {
+        "build": name,
+        "begun_ms": build.begun_ms,
+        "is_abandoned": build.is_abandoned,
+        "partitions": [
+            {"topic": each.topic, "partition": each.partition} for each in build.partitions
+        ],
+    }
+
+
+def _parse_build(values: SealedValues) -> Build:
+    partitions = tuple(parse_topic_partition(each) for each in values.objects("partitions"))
+    return Build(values.integer("begun_ms"), partitions, values.flag("is_abandoned"))
 
 
 def _format_partition(state: BucketPartition, numbers: dict[str, int]) -> dict[str, object]:
     return {
         "log_start_offset": state.log_start_offset,
         "end_offset": state.end_offset,
+        "cleaned_offset": state.cleaned_offset,
         "epochs": state.epochs,
         # -1 is stored as 0: an epoch of a segment, a time of records without one
         "stretches": [
@@ -114,36 +166,41 @@ def _format_partition(state: BucketPartition, numbers: dict[str, int]) -> dict[s
             )
             for each in state.stretches
         ],
-        "points": [
-            {"stretch": at, "at": each.points}
+        "segments": [
+            {
+                "stretch": at,
+                "first_timestamp": each.first_timestamp,
+                "is_sealed": each.is_sealed,
+                "points": each.points,
+            }
             for at, each in enumerate(state.stretches)
-            if each.points
+            if not each.is_staged
         ],
     }
 
 
 def _parse_partition(values: SealedValues, keys: list[str]) -> BucketPartition:
-    points = {
-        value.integer("stretch"): tuple((row[0], row[1]) for row in value.integers("at", 2))
-        for value in values.objects("points")
-    }
+    segments = {value.integer("stretch"): value for value in values.objects("segments")}
     return BucketPartition(
         log_start_offset=values.integer("log_start_offset"),
         end_offset=values.integer("end_offset"),
+        cleaned_offset=values.integer("cleaned_offset"),
         epochs=tuple((row[0], row[1]) for row in values.integers("epochs", 2)),
         stretches=tuple(
-            Stretch(
-                _key(keys, row[0], values),
-                row[1],
-                row[2],
-                row[3],
-                row[4],
-                row[5] - 1,
-                row[6] - 1,
-                points.get(at, ()),
-            )
+            _parse_stretch(row, _key(keys, row[0], values), segments.get(at))
             for at, row in enumerate(values.integers("stretches", 7))
         ),
+    )
+
+
+def _parse_stretch(row: Sequence[int], key: str, segment: SealedValues | None) -> Stretch:
+    stretch = Stretch(key, row[1], row[2], row[3], row[4], row[5] - 1, row[6] - 1)
+    if segment is None:
+        return stretch
+    return stretch._replace(
+        first_timestamp=segment.integer("first_timestamp", -1),
+        is_sealed=segment.flag("is_sealed"),
+        points=tuple((row[0], row[1]) for row in segment.integers("points", 2)),
     )
 
 

@@ -31,6 +31,7 @@ class BucketStager:
         version: The version of the commit.
         task: Index of the task, at least 0.
         find_topic_id: Returns the topic id of a partition, or raises `UnknownTopicError`.
+        now_ms: The time in ms since 1970, by which the object is collected if it is not committed.
         random: Makes the name unique. `SystemRandom` by default, because forked workers would
             share the state of any other generator.
 
@@ -46,11 +47,13 @@ class BucketStager:
         task: int,
         *,
         find_topic_id: Callable[[TopicPartition], str],
+        now_ms: int,
         random: random_module.Random | None = None,
     ) -> None:
         check_identity(CommitIdentity(app, version))
         self._store, self._app, self._version, self._task = store, app, version, task
-        self._name = staged_name(version, task, random or random_module.SystemRandom())
+        name = staged_name(version, task, random or random_module.SystemRandom())
+        self._name = f"{name}-{now_ms:020d}"
         self._extents = StagedExtents(self._write, find_topic_id)
         self._upload: Upload | None = None
         self._is_finished = False

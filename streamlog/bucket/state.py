@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from streamlog.bucket.actions import (
+    AbandonBuilds,
     Action,
     AlterTopic,
+    BeginBuild,
     BucketSegment,
     Collected,
     Commit,
@@ -19,9 +21,13 @@ from streamlog.bucket.actions import (
     CreateRoot,
     CreateTopic,
     DeleteTopic,
+    EndBuilds,
+    SetJournalStart,
     SetLogStart,
+    SetStagedHorizon,
     Swap,
 )
+from streamlog.bucket.keys import staged_ms
 from streamlog.commits.decisions import PartitionStanding
 from streamlog.commits.history import (
     KEPT_FINGERPRINTS,
@@ -35,14 +41,20 @@ from streamlog.errors import CorruptCheckpointError
 from streamlog.topic import TopicPartition
 
 __all__ = [
-    "Garbage",
+    "SNAPSHOT_EVERY",
     "BucketPartition",
+    "Build",
+    "Garbage",
+    "JournalMark",
     "RootState",
     "Stretch",
     "TopicState",
 ]
 
 NO_EPOCH: Final = -1
+SNAPSHOT_EVERY: Final = 16  # entries
+JOURNAL_KEPT_MS: Final = 24 * 3600 * 1000  # a process that was silent for less reads on from there
+_MARK_EVERY_MS: Final = JOURNAL_KEPT_MS // 24
 
 
 class Stretch(NamedTuple):
@@ -57,6 +69,8 @@ class Stretch(NamedTuple):
         max_timestamp: The largest timestamp in ms, -1 if there is none.
         leader_epoch: The epoch that readers write into staged batches; -1 for a segment, whose
             batches have their epochs and offsets.
+        first_timestamp: The largest timestamp of a segment's first batch in ms, -1 if unknown.
+        is_sealed: Whether this is a segment that the topic's settings ended.
         points: Some offsets and positions of batches in a segment.
     """
 
@@ -67,6 +81,8 @@ class Stretch(NamedTuple):
     end_offset: int
     max_timestamp: int
     leader_epoch: int = NO_EPOCH
+    first_timestamp: int = -1
+    is_sealed: bool = False
     points: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -92,12 +108,22 @@ class BucketPartition:
         end_offset: The offset of the next record.
         epochs: Leader epochs and their first offsets, oldest first.
         stretches: Where the records lie, without gaps in what they cover; oldest first.
+        cleaned_offset: The first offset that compaction has not processed.
     """
 
     log_start_offset: int = 0
     end_offset: int = 0
+    cleaned_offset: int = 0
     epochs: tuple[tuple[int, int], ...] = ()
     stretches: tuple[Stretch, ...] = ()
+
+    @property
+    def tail(self) -> int:
+        """The index of the first stretch after the sealed segments: the active segment's part."""
+        index = len(self.stretches)
+        while index and not self.stretches[index - 1].is_sealed:
+            index -= 1
+        return index
 
     def at(self, offset: int) -> int:
         """Return the index of the stretch that covers an offset, or of the next one."""
@@ -139,7 +165,9 @@ class BucketPartition:
                 raise _unfit(path, "segments", stretch[3:5], (edge, swap.end_offset))
             edge = stretch.end_offset
         stretches = (*self.stretches[:first], *new, *self.stretches[stop:])
-        return replace(self, stretches=stretches), [stretch.key for stretch in old]
+        cleaned = self.cleaned_offset if swap.cleaned_offset is None else swap.cleaned_offset
+        after = replace(self, stretches=stretches, cleaned_offset=cleaned)
+        return after, [stretch.key for stretch in old]
 
     def after_start(self, offset: int, path: str) -> tuple["BucketPartition", list[str]]:
         """Return the partition with a raised start, and the keys that it no longer needs."""
@@ -159,10 +187,40 @@ class BucketPartition:
 
 
 class Garbage(NamedTuple):
-    """An object that the log no longer needs, and since when."""
+    """An object that the log no longer needs.
+
+    Attributes:
+        key: The object; `keys.files_of` names those that go with it.
+        since_ms: When the entry was made that let go of it, in ms since 1970.
+        number: The number of that entry: readers of earlier states may need the object.
+        topic: The topic of the records.
+    """
 
     key: str
     since_ms: int
+    number: int
+    topic: str
+
+
+class Build(NamedTuple):
+    """Segments that some process uploads, or has left behind.
+
+    Attributes:
+        begun_ms: When it was announced, in ms since 1970.
+        partitions: Their partitions.
+        is_abandoned: Whether its swaps are refused.
+    """
+
+    begun_ms: int
+    partitions: tuple[TopicPartition, ...]
+    is_abandoned: bool = False
+
+
+class JournalMark(NamedTuple):
+    """An entry with a snapshot, and when it was made, in ms since 1970."""
+
+    number: int
+    made_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +236,10 @@ class RootState:
         apps: What the apps have committed.
         uses: How many stretches lie in each object.
         garbage: Objects that wait for their deletion.
+        builds: Builds that have begun and not ended, by name.
+        staged_horizon_ms: Objects staged before this time are not committed any more.
+        journal_start: Entries before this number may be missing.
+        marks: Some entries with a snapshot of the last day, and one before; oldest first.
     """
 
     number: int = 0
@@ -188,6 +250,10 @@ class RootState:
     apps: Mapping[str, Ledger] = field(default_factory=dict)
     uses: Mapping[str, int] = field(default_factory=dict)
     garbage: tuple[Garbage, ...] = ()
+    builds: Mapping[str, Build] = field(default_factory=dict)
+    staged_horizon_ms: int = 0
+    journal_start: int = 1
+    marks: tuple[JournalMark, ...] = ()
 
     def config_of(self, topic: str) -> LogConfig:
         """Return the settings of a topic: its own override the root's, these Kafka's defaults.
@@ -223,12 +289,14 @@ class _Change:
         self._root_id, self._config = state.root_id, state.config
         self._topics, self._partitions = dict(state.topics), dict(state.partitions)
         self._apps, self._uses = dict(state.apps), dict(state.uses)
-        self._garbage = list(state.garbage)
+        self._garbage, self._builds = list(state.garbage), dict(state.builds)
+        self._horizon_ms, self._journal_start = state.staged_horizon_ms, state.journal_start
+        self._number = state.number + 1
 
     def done(self) -> RootState:
         """Return the state after the entry."""
         return RootState(
-            number=self._state.number + 1,
+            number=self._number,
             root_id=self._root_id,
             config=self._config,
             topics=self._topics,
@@ -236,6 +304,10 @@ class _Change:
             apps=self._apps,
             uses=self._uses,
             garbage=tuple(self._garbage),
+            builds=self._builds,
+            staged_horizon_ms=self._horizon_ms,
+            journal_start=self._journal_start,
+            marks=_marked(self._state.marks, self._number, self._made_ms),
         )
 
     def apply(self, action: Action) -> None:
@@ -259,7 +331,35 @@ class _Change:
                 at = self._partition(action.topic_partition, action.topic_id)
                 state, gone = at.after_start(action.offset, self._path)
                 self._partitions[action.topic_partition] = state
-                self._drop(gone)
+                self._drop(gone, action.topic_partition.topic)
+            case _:
+                self._keep_up(action)
+
+    def _keep_up(
+        self,
+        action: (
+            BeginBuild | AbandonBuilds | EndBuilds | SetStagedHorizon | SetJournalStart | Collected
+        ),
+    ) -> None:
+        """Apply an action that changes no partition."""
+        match action:
+            case BeginBuild():
+                if action.build in self._builds:
+                    raise _unfit(self._path, "build", action.build, "a name that is free")
+                self._builds[action.build] = Build(self._made_ms, action.partitions)
+            case AbandonBuilds():
+                for name in action.builds:
+                    if name in self._builds:
+                        self._builds[name] = self._builds[name]._replace(is_abandoned=True)
+            case EndBuilds():
+                for name in action.builds:
+                    self._builds.pop(name, None)
+            case SetStagedHorizon():
+                self._horizon_ms = max(self._horizon_ms, action.staged_ms)
+            case SetJournalStart():
+                if action.number >= self._number:
+                    raise _unfit(self._path, "number", action.number, "an entry before this one")
+                self._journal_start = max(self._journal_start, action.number)
             case Collected():
                 keys = set(action.keys)
                 self._garbage = [each for each in self._garbage if each.key not in keys]
@@ -284,9 +384,10 @@ class _Change:
         del self._topics[action.topic]
         for number in range(old.partitions):
             gone = self._partitions.pop(TopicPartition(action.topic, number))
-            self._drop([stretch.key for stretch in gone.stretches])
+            self._drop([stretch.key for stretch in gone.stretches], action.topic)
 
     def _commit(self, action: Commit) -> None:
+        self._check_staged(action.files)
         steps = []
         for part in action.parts:
             at = self._partition(part.topic_partition, part.topic_id)
@@ -316,21 +417,35 @@ class _Change:
             standing=replace(standing, unretired=0, unretired_since_ms=0),
         )
 
+    def _check_staged(self, files: Sequence[str]) -> None:
+        """Refuse objects that may be deleted already, or soon."""
+        garbage = {each.key for each in self._garbage}
+        for key in files:
+            time_ms = staged_ms(key)
+            if time_ms is None or time_ms < self._horizon_ms:
+                expected = f"an object staged at {self._horizon_ms} or later"
+                raise _unfit(self._path, "files", key, expected)
+            if key in self._uses or key in garbage:
+                raise _unfit(self._path, "files", key, "an object that is not committed yet")
+
     def _swap(self, action: Swap) -> None:
+        build = self._builds.get(action.build)
+        if build is None or build.is_abandoned or action.topic_partition not in build.partitions:
+            raise _unfit(self._path, "build", action.build, "one of the partition that has begun")
         at = self._partition(action.topic_partition, action.topic_id)
         state, gone = at.after_swap(action, self._path)
         self._partitions[action.topic_partition] = state
         for segment in action.segments:
             self._uses[segment.key] = self._uses.get(segment.key, 0) + 1
-        self._drop(gone)
+        self._drop(gone, action.topic_partition.topic)
 
-    def _drop(self, keys: Iterable[str]) -> None:
+    def _drop(self, keys: Iterable[str], topic: str) -> None:
         """Count stretches out of their objects; an object without any is garbage."""
         for key in keys:
             self._uses[key] -= 1
             if self._uses[key] == 0:
                 del self._uses[key]
-                self._garbage.append(Garbage(key, self._made_ms))
+                self._garbage.append(Garbage(key, self._made_ms, self._number, topic))
 
     def _topic(self, topic: str, topic_id: str) -> TopicState:
         found = self._topics.get(topic)
@@ -354,8 +469,19 @@ def _stretch_of(segment: BucketSegment) -> Stretch:
         segment.base_offset,
         segment.end_offset,
         segment.max_timestamp,
+        first_timestamp=segment.first_timestamp,
+        is_sealed=segment.is_sealed,
         points=segment.points,
     )
+
+
+def _marked(marks: tuple[JournalMark, ...], number: int, made_ms: int) -> tuple[JournalMark, ...]:
+    """Return the marks after an entry: few, and none that a later one replaces."""
+    if number % SNAPSHOT_EVERY == 0 and (not marks or made_ms - marks[-1][1] >= _MARK_EVERY_MS):
+        marks = (*marks, JournalMark(number, made_ms))
+    while len(marks) > 1 and marks[1].made_ms <= made_ms - JOURNAL_KEPT_MS:
+        marks = marks[1:]
+    return marks
 
 
 def _unfit(path: str, name: str, got: object, expected: object) -> CorruptCheckpointError:

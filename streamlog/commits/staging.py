@@ -56,7 +56,8 @@ PIECE_SIZE: Final = 4 << 20  # bytes waiting for one partition before it gets an
 BUFFER_SIZE: Final = 16 << 20  # bytes waiting in total before all partitions get one
 MAX_TASK: Final = 2**31 - 1
 
-_NAME: Final = re.compile(r"([0-9]{20})-([0-9]{10})-[0-9a-f]{16}", re.ASCII)
+# A name in an object store ends with the time of the attempt.
+_NAME: Final = re.compile(r"([0-9]{20})-([0-9]{10})-[0-9a-f]{16}(?:-[0-9]{20})?", re.ASCII)
 _CREATION_ATTEMPTS: Final = 3
 
 _logger = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from streamlog.bucket.journal import SNAPSHOT_EVERY
 from streamlog.bucket.keys import LATEST, entry_key, snapshot_key
 from streamlog.bucket.snapshots import format_snapshot, parse_snapshot
+from streamlog.bucket.state import SNAPSHOT_EVERY
 from streamlog.errors import CorruptCheckpointError, UnknownOutcomeError
 from streamlog.fs.faults import Moment, SimulatedCrash
 from streamlog.store.faults import FaultyStore, StoreFault

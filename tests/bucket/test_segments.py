@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.bucket.actions import Swap
+from streamlog.bucket.actions import BeginBuild, Swap
 from streamlog.bucket.root import BucketRoot
 from streamlog.bucket.segments import SegmentBuilder
 from streamlog.clock import ManualClock
@@ -32,12 +32,14 @@ def root() -> BucketRoot:
 
 def swap_in(root: BucketRoot, scratch: Path, first: int, end: int) -> list[str]:
     """Build and swap in segments; return the keys of their logs."""
+    root.journal.change(lambda state: ([BeginBuild(build="b", partitions=(A,))], None))
     builder = SegmentBuilder(
-        root._store,
+        root.store,
         root.reader(A),
+        "b",
         config=root.topic_config("orders"),
+        epochs=root.state.partitions[A].epochs,
         clock=ManualClock(),
-        random=random.Random(1),
         fs=LocalFileSystem(),
         scratch=str(scratch / "scratch"),
     )
@@ -45,11 +47,13 @@ def swap_in(root: BucketRoot, scratch: Path, first: int, end: int) -> list[str]:
     swap = Swap(
         topic_partition=A,
         topic_id=root.state.topics["orders"].topic_id,
+        build="b",
         first_offset=first,
         end_offset=end,
+        cleaned_offset=None,
         segments=built,
     )
-    root._journal.change(lambda state: ([swap], None))
+    root.journal.change(lambda state: ([swap], None))
     return [segment.key for segment in built]
 
 
@@ -69,8 +73,8 @@ def test_a_swap_changes_no_record(root: BucketRoot, tmp_path: Path) -> None:
 def test_the_segments_are_those_of_a_directory(root: BucketRoot, tmp_path: Path) -> None:
     swap_in(root, tmp_path, 0, 480)
     found = {
-        each.key.rpartition("/")[2]: root._store.get(each.key, max_size=1 << 20)
-        for each in root._store.list("orders-0/")
+        each.key.rpartition("/")[2]: root.store.get(each.key, max_size=1 << 20)
+        for each in root.store.list("orders-0/")
     }
     config = root.topic_config("orders")
     with PartitionLog.open(tmp_path / "root" / "orders-0", config=config) as log:
@@ -82,13 +86,18 @@ def test_the_segments_are_those_of_a_directory(root: BucketRoot, tmp_path: Path)
         log.roll()
     names = {name for name in found if name.endswith(".log")}
     assert len(names) > 3
+    assert "leader-epoch-checkpoint" in found
+    assert {name for name in found if not name.endswith("checkpoint")} >= {
+        name.replace(".log", suffix) for name in names for suffix in (".index", ".timeindex")
+    }
+    names = set(found)
     for name in names:
         assert (tmp_path / "root" / "orders-0" / name).read_bytes() == found[name], name
 
 
 def test_reading_inside_a_segment_takes_one_request(root: BucketRoot, tmp_path: Path) -> None:
     swap_in(root, tmp_path, 0, 480)
-    store = FaultyStore(root._store)
+    store = FaultyStore(root.store)
     reader = BucketRoot(store, clock=ManualClock(), random=random.Random(3))
     reader.refresh()
     store.requests.clear()

@@ -12,6 +12,7 @@ from streamlog.bucket.actions import (
     CreateTopic,
 )
 from streamlog.bucket.journal import RootJournal
+from streamlog.bucket.keys import staged_key
 from streamlog.bucket.state import RootState
 from streamlog.clock import ManualClock
 from streamlog.commits.fingerprint import Fingerprint
@@ -38,7 +39,7 @@ def made_root(store: ObjectStore) -> RootJournal:
 
 def commit_to(state: RootState, app: str, version: int, *, records: int = 3) -> Sequence[Action]:
     """Return a commit of one extent to the first partition."""
-    key = f".streamlog/staging/{app}/{version}"
+    key = staged_key(app, f"{version}-{random.getrandbits(64):016x}-{7:020d}")
     part = CommitPart(
         topic_partition=ORDERS,
         topic_id=TOPIC_ID,
