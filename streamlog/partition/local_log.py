@@ -29,7 +29,7 @@ from streamlog.records.table import BatchOutline, BatchTable
 from streamlog.records.topic_rules import TopicRules
 from streamlog.segment.filenames import SegmentSuffix
 from streamlog.segment.recovery import Restore
-from streamlog.segment.segment import Segment
+from streamlog.segment.segment import RollReason, Segment
 from streamlog.topic import TopicPartition
 
 __all__ = ["LocalLog"]
@@ -86,6 +86,7 @@ class LocalLog:
         self.producers: ProducerStateManager | None = None
         self.is_epoch_due = self.needs_recovery = False
         self.before_sync: Callable[[], None] = _note_nothing
+        self._appended_to: Segment | None = None  # since the last `load`
         self._jitter_ms = 0
 
     @property
@@ -175,7 +176,7 @@ class LocalLog:
                 now_ms=now_ms,
             )
             loader.close_replaced(self.segments, loaded.segments)
-        self.producers = None
+        self.producers = self._appended_to = None
         self.segments, self.epochs = loaded.segments, loaded.epochs
         self.offsets = loaded.offsets
         self._load_high_watermark(state, checkpointed_high_watermark)
@@ -250,20 +251,35 @@ class LocalLog:
         Raises:
             UnknownOutcomeError: The disk failed during the write; some batches may be appended.
         """
-        active = self.segments.active
-        max_wait_ms = self.config.effective_segment_ms - self._jitter_ms
-        reason = active.roll_reason(outline, now_ms=now_ms, max_wait_ms=max_wait_ms)
-        if reason is not None:
+        if self._roll_reason(outline, now_ms) is not None:
             self.roll(max(outline.base_offset, self.offsets.end), now_ms)
-        latest = self.epochs.latest_epoch
-        if latest is None or outline.highest_epoch > latest:
+        if self._begins_epoch(outline):
             self.epochs.assign_from(table)
             self.epochs.store(self._fs, self._path)
         self._write(buffer, table)
+        self._appended_to = self.segments.active
         start, _, _, recovery_point = self.offsets
         self.offsets = self._offsets_of(start, outline.last_offset + 1, recovery_point)
         if self.producers is not None:
             self._update_producers(self.producers, buffer, table)
+
+    def only_writes(self, outline: BatchOutline, now_ms: int) -> bool:
+        """Whether `append` would only write these batches: it would sync, load or scan nothing."""
+        return (
+            self.segments.active is self._appended_to
+            and not self._begins_epoch(outline)
+            and (self.producers is not None or not outline.has_producer)
+            and self._roll_reason(outline, now_ms) is None
+        )
+
+    def _roll_reason(self, outline: BatchOutline, now_ms: int) -> RollReason | None:
+        max_wait_ms = self.config.effective_segment_ms - self._jitter_ms
+        active = self.segments.active
+        return active.roll_reason(outline, now_ms=now_ms, max_wait_ms=max_wait_ms)
+
+    def _begins_epoch(self, outline: BatchOutline) -> bool:
+        latest = self.epochs.latest_epoch
+        return latest is None or outline.highest_epoch > latest
 
     def _write(self, buffer: Buffer, table: BatchTable) -> None:
         active = self.segments.active

@@ -347,6 +347,31 @@ class WriterLock:
                 self.let_go()
                 raise
 
+    def take_at_once(self) -> bool:
+        """Take the lock if that waits for nothing, and no other holder changed the state.
+
+        Returns:
+            Whether it is held now; if not, `take` finds out why.
+        """
+        if os.getpid() != self._pid or not self._threads.acquire(blocking=False):
+            return False
+        self._owner = threading.get_ident()
+        self._depth += 1
+        is_mine = False
+        try:
+            is_mine = self._depth == 1 and self._resumed() and self._is_as_left()
+        except StorageError:  # the caller that may wait meets it again, and reports it
+            pass
+        finally:
+            if not is_mine:
+                self.let_go()
+        return is_mine
+
+    def _is_as_left(self) -> bool:
+        """Whether the state of the lock, which is held, is as this handle left it, and clean."""
+        lock = self._lock
+        return lock is not None and self.flags not in MUST_LOOK and read_state(lock) == self._left
+
     def let_go(self) -> None:
         """Undo one `take`; the last one releases the lock."""
         self._depth -= 1
@@ -383,18 +408,25 @@ class WriterLock:
 
     def _acquired(self) -> FileLock:
         """Resume the paused lock if no other process waits, else take a new one."""
-        paused = self._paused
-        if paused is not None:
-            if paused.resume():
-                self._lock, self._paused = paused, None
-                self.was_used = True
-                return paused
-            self._paused = None
-            paused.release()
+        if self._resumed() and self._lock is not None:
+            return self._lock
         timeout_ms = self._patience.timeout_ms
         self._lock = lock = take_partition_lock(self._root, self._partition, timeout_ms=timeout_ms)
         open_files.keep(self)
         return lock
+
+    def _resumed(self) -> bool:
+        """Resume the paused lock; False, and none is paused any more, if it cannot be resumed."""
+        paused = self._paused
+        if paused is None:
+            return False
+        if paused.resume():
+            self._lock, self._paused = paused, None
+            self.was_used = True
+            return True
+        self._paused = None
+        paused.release()
+        return False
 
     def release_file(self) -> bool:
         """Close the lock file that is kept for reuse, from any thread; False while held."""

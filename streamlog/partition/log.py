@@ -43,7 +43,7 @@ from streamlog.partition.session import WriterSession
 from streamlog.partition.topic_config import ConfigFiles, ServerSettings
 from streamlog.records.acks import Acks
 from streamlog.records.batch import BatchTable
-from streamlog.records.builder import InputColumns, encode_columns
+from streamlog.records.builder import EncodedBatches, InputColumns, encode_columns
 from streamlog.records.record import NO_TIMESTAMP, CompressionType, IsolationLevel, Record
 from streamlog.records.table import BatchOutline
 from streamlog.records.validate import AppendOrigin, validate_append
@@ -112,7 +112,12 @@ class Log(IterableLog, Replica):
         root: The log root the directory lies in.
         topic_partition: What the directory is named after.
         topic_id: The id of its topic.
+        on_append: Called after each append of this handle, under the partition's lock, with the
+            segment, the batches and their headers; it must not raise. Not called for one of
+            several replicas: readers see its records later.
     """
+
+    on_append: Callable[[Segment, Buffer, BatchTable], None] | None = None
 
     def __init__(
         self,
@@ -394,24 +399,61 @@ class Log(IterableLog, Replica):
         with self._session.guard(), self._session.writing:
             if self._log.is_replicated:
                 self._lead().before_append(acks)
-            now_ms, rules = self._clock.now_ms(), self._log.rules
-            ready = validate_append(
-                batches,
-                base_offset=self._log.offsets.end,
-                leader_epoch=self._log.leader_epoch,
-                rules=rules,
-                now_ms=now_ms,
-                origin=origin,
-            )
-            time_ms = now_ms if rules.is_stamped else NO_TIMESTAMP
+            now_ms = self._clock.now_ms()
+            buffer, table = self._validated(batches, origin, now_ms)
             return self._append(
-                ready.buffer,
-                ready.table,
+                buffer,
+                table,
                 origin=origin,
                 now_ms=now_ms,
                 acks=acks,
-                log_append_time=time_ms,
+                log_append_time=self._log.rules.append_time(now_ms),
             )
+
+    def append_at_once(
+        self, batches: Buffer, *, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> AppendInfo | None:
+        """Append as `append_as_leader` does, unless that may wait for anything.
+
+        It would for a lock that is held, a sync, another replica, or an index that is not loaded.
+        Batches are validated here: small ones, without compression, take a fraction of a
+        millisecond.
+
+        Returns:
+            Their offsets; None where it might wait: nothing was changed.
+
+        Raises:
+            StreamLogError: As `append_as_leader` does.
+        """
+        session, files = self._session, self._log
+        if files.is_replicated or self._replicated is not None:
+            return None
+        with session.guard():
+            if not session.begin_at_once():
+                return None
+            with session.begun:
+                now_ms = self._clock.now_ms()
+                if files.rules.codec is not None:  # they may have to be compressed
+                    return None
+                buffer, table = self._validated(batches, origin, now_ms)
+                outline = table.outline()
+                is_due = session.is_sync_due(outline.last_offset + 1, now_ms)
+                if is_due or not files.only_writes(outline, now_ms):
+                    return None
+                time_ms = files.rules.append_time(now_ms)
+                return self._append(
+                    buffer, table, origin=origin, now_ms=now_ms, log_append_time=time_ms
+                )
+
+    def _validated(self, batches: Buffer, origin: AppendOrigin, now_ms: int) -> EncodedBatches:
+        return validate_append(
+            batches,
+            base_offset=self._log.offsets.end,
+            leader_epoch=self._log.leader_epoch,
+            rules=self._log.rules,
+            now_ms=now_ms,
+            origin=origin,
+        )
 
     def append_decided(self, buffer: Buffer, table: BatchTable, *, acks: Acks = Acks.ALL) -> None:
         """Append batches of a decided commit, byte for byte; only within `writing`.
@@ -479,6 +521,8 @@ class Log(IterableLog, Replica):
             with self._session.changing:
                 self._log.append(buffer, table, outline, now_ms=now_ms)
                 self._session.sync_if_due(now_ms)
+            if self.on_append is not None:
+                self.on_append(self._log.segments.active, buffer, table)
         return AppendInfo.of(outline, log_append_time=log_append_time)
 
     def _append_and_copy(

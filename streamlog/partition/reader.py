@@ -23,9 +23,10 @@ from streamlog.errors import (
     CorruptDataError,
     CorruptRecordError,
     FileMissingError,
+    StreamLogError,
     UnknownTopicError,
 )
-from streamlog.fs.api import File, FileKind, FileStat, FileSystem
+from streamlog.fs.api import Buffer, File, FileKind, FileStat, FileSystem
 from streamlog.fs.files import stat_directory
 from streamlog.fs.local import LocalFile, LocalFileSystem
 from streamlog.fs.log_root import LOG_START_OFFSET_CHECKPOINT, LogRoot
@@ -36,7 +37,7 @@ from streamlog.partition.iteration import IterableLog
 from streamlog.partition.leftovers import LogFile, live_logs
 from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.producer_state import ProducerState
-from streamlog.partition.producers import ProducerStateManager
+from streamlog.partition.producers import ProducerStateManager, within
 from streamlog.partition.read import (
     FetchInfo,
     Slice,
@@ -56,8 +57,10 @@ from streamlog.partition.topic_config import (
     check_decompressed_bytes,
     readable_decompressed_bytes,
 )
+from streamlog.records.batch import BatchTable
 from streamlog.records.layout import COMPRESSION_MASK, MAX_INT64
 from streamlog.records.record import IsolationLevel
+from streamlog.records.table import BASE_OFFSET, LAST_OFFSET
 from streamlog.segment.filenames import (
     FileSuffix,
     log_file_name,
@@ -273,7 +276,9 @@ class LogReader(IterableLog):
     def knows_stable(self) -> bool:
         """Whether `last_stable_offset` needs to read nothing."""
         producers = self._producers
-        return producers is not None and producers.map_end_offset >= self._sound_end_offset
+        if producers is None or self._unindexed:
+            return False
+        return producers.map_end_offset >= self._sound_end_offset
 
     @property
     def known_stable_offset(self) -> int:
@@ -361,6 +366,48 @@ class LogReader(IterableLog):
         if self._committed is not None:
             offsets = self.offsets
             self._committed.refresh(offsets.start, offsets.end, lambda: self.leader_epochs)
+
+    def follow(self, written: Segment, batches: Buffer, table: BatchTable) -> bool:
+        """Learn of an append of this process without looking at the files, if it is the next one.
+
+        Args:
+            written: The segment that the batches were appended to, as the writer has it open.
+            batches: The batches.
+            table: Their headers.
+
+        Returns:
+            Whether they are known now; otherwise `refresh` finds them.
+        """
+        if not self._guard.acquire(blocking=False):
+            return False
+        try:
+            return self._follow(written, batches, table)
+        finally:
+            self._guard.release()
+
+    def _follow(self, written: Segment, batches: Buffer, table: BatchTable) -> bool:
+        if not len(self._segments) or self._committed is not None or self._synced_end_offset:
+            return False
+        active, end = self._segments.active, self._sound_end_offset
+        position = written.size - table.end
+        first, last = table.fields[0].tolist(), table.fields[-1].tolist()
+        if not (
+            active.size == position
+            and active.tail_size == 0
+            and end == first[BASE_OFFSET]
+            and active.is_file_of(written)
+        ):
+            return False
+        active.take_in(position, table)
+        self._sound_end_offset = last[LAST_OFFSET] + 1
+        producers = self._producers
+        if producers is not None and producers.map_end_offset == end:
+            try:
+                self._unindexed += producers.update(within(batches), table)
+                producers.on_high_watermark(self.offsets.high_watermark)
+            except StreamLogError:  # met again, and reported, by whoever asks for transactions
+                self._producers = None
+        return True
 
     @property
     def is_busy(self) -> bool:

@@ -81,6 +81,10 @@ _AFTER_CHANGE_ENDS: Final = AFTER[LockEvent.CHANGE_ENDS]
 _CHECKPOINT_INTERVAL_MS: Final = 60_000  # log.flush.offset.checkpoint.interval.ms
 
 
+def _nothing() -> None:
+    pass
+
+
 class Scope:
     """A context manager that may be entered any number of times, also while it is entered.
 
@@ -130,6 +134,7 @@ class WriterSession:
         writing: Holds the partition's lock, caught up with other writers; may be nested. Entering
             it raises LockTimeoutError where another process kept the lock, PoisonedError after a
             failed fsync, InvalidRequestError where the handle is closed or another process's.
+        begun: Ends the `writing` that `begin_at_once` began.
         changing: Marks the log dirty while it is changed; only within `writing`, may be nested.
             A process that dies within leaves the flag set, and so does an unhandled error: the
             next holder, even this handle, then examines the files.
@@ -168,6 +173,7 @@ class WriterSession:
         self.is_leading = False
         self._named_until_ms = self.settings_stand_ms = 0.0
         self.writing = Scope(self._begin_writing, self._end_writing)
+        self.begun = Scope(_nothing, self._end_writing)
         self.changing = Scope(self._begin_change, self._end_change)
         self.changing_to_sync = Scope(partial(self._begin_change, to_sync=True), self._end_change)
         log.before_sync = lock.mark_distrusted
@@ -210,12 +216,41 @@ class WriterSession:
             if at_ms >= self._named_until_ms:
                 self._check_named()
             source = self._config_source
-            if source is not None and at_ms >= self.settings_stand_ms and source.has_changed():
+            if source is not None and self._may_have_settings(at_ms):
                 self._check_topic()
                 self._log.configure(source.load())
         except BaseException:
             self._lock.let_go()
             raise
+
+    def begin_at_once(self) -> bool:
+        """Begin `writing` if that waits for nothing, and nothing has changed; `begun` ends it.
+
+        Returns:
+            Whether it began; if not, entering `writing` finds out why.
+
+        Raises:
+            StreamLogError: As `_check_named` does.
+        """
+        if self._is_closed or self._poison is not None or not self._lock.take_at_once():
+            return False
+        has_begun = False
+        try:
+            self._changes = 0
+            self.is_leading = False
+            at_ms = self._clock.monotonic_ms()
+            if at_ms >= self._named_until_ms:
+                self._check_named()
+            has_begun = not self._may_have_settings(at_ms)
+        finally:
+            if not has_begun:
+                self._lock.let_go()
+        return has_begun
+
+    def _may_have_settings(self, at_ms: float) -> bool:
+        """Whether other settings are in force since they were read; two `stat` calls."""
+        source = self._config_source
+        return source is not None and at_ms >= self.settings_stand_ms and source.has_changed()
 
     def _check_named(self) -> None:
         """Raise if the log's name stands for another file than the one that this handle writes.

@@ -129,6 +129,10 @@ class TopicRules:
             max(0, now_ms - self.before_max_ms), min(MAX_INT64, now_ms + self.after_max_ms)
         )
 
+    def append_time(self, now_ms: int) -> int:
+        """Return the time that an append at `now_ms` stamps on its records; -1 where it does not."""
+        return now_ms if self.is_stamped else NO_TIMESTAMP
+
     def codec_for(self, wanted: CompressionType) -> CompressionType:
         """Return the codec of a batch whose writer wants `wanted`."""
         return wanted if self.codec is None else self.codec

@@ -193,6 +193,11 @@ class FileRecords:
             return True
         return self._inode is not None and found.inode != self._inode
 
+    def is_file_of(self, other: "FileRecords") -> bool:
+        """Return whether another handle is known to have the same file, of the same path."""
+        inode = self._inode
+        return inode is not None and inode == other._inode and self.path == other.path
+
     @property
     def file(self) -> File:
         """The open file.

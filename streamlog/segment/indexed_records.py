@@ -316,13 +316,14 @@ class IndexedRecords:
             self.records.file.truncate(self.size)
         return standing
 
-    def take_in(self, table: BatchTable) -> None:
+    def take_in(self, table: BatchTable, position: int = 0) -> None:
         """Add sound batches at the end to the log: their index entries in memory, and the size.
 
         Args:
-            table: One or more batches, positions relative to the file.
+            table: One or more batches.
+            position: What their positions are relative to.
         """
-        self._note(0, table, table.fields[-1].tolist())
+        self._note(position, table, table.fields[-1].tolist())
 
     def _note(self, position: int, table: BatchTable, last: list[int]) -> None:
         """Take in a table whose positions are relative to `position`; `last` is its last row."""

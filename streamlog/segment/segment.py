@@ -353,6 +353,10 @@ class Segment:
         """Return whether the log's name denotes another file; with `grows` it may be longer."""
         return self._log.records.is_replaced(None if grows else self.size)
 
+    def is_file_of(self, other: "Segment") -> bool:
+        """Return whether two handles are known to have the same log file; asks no disk."""
+        return self._log.records.is_file_of(other._log.records)
+
     @property
     def needs_recovery(self) -> bool:
         """Whether an index is missing or known to be wrong, so that a writer should rebuild it."""
@@ -452,6 +456,15 @@ class Segment:
         The first call always returns True.
         """
         return self._log.extend()
+
+    def take_in(self, position: int, table: BatchTable) -> None:
+        """Take in batches that were just written at the end of the same file; reads nothing.
+
+        Args:
+            position: Where they begin: the size of this handle.
+            table: Their headers, positions relative to `position`.
+        """
+        self._log.take_in(table, position)
 
     # ---- append ------------------------------------------------------------------------------
     def append(self, buffer: Buffer, table: BatchTable) -> None:

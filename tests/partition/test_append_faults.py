@@ -44,6 +44,22 @@ def plain(fs: FileSystem, clock: ManualClock) -> Scene:
     return Scene(log, lambda: log.append([record(b"wanted")]))
 
 
+def at_once(fs: FileSystem, clock: ManualClock) -> Scene:
+    log = opened(fs, clock)
+    builder = BatchBuilder()
+    builder.append(record(b"wanted"))
+    batch = builder.build()
+    assert log.append_at_once(batch, origin=AppendOrigin.COORDINATOR) is not None
+    log.drop_segments(log.log_end_offset)  # `wanted` stands nowhere so far
+    log.append([record(b"before")])
+
+    def append() -> object:  # as a server does
+        done = log.append_at_once(batch, origin=AppendOrigin.COORDINATOR)
+        return done or log.append_as_leader(batch, origin=AppendOrigin.COORDINATOR)
+
+    return Scene(log, append)
+
+
 def first_of_a_handle(fs: FileSystem, clock: ManualClock) -> Scene:
     opened(fs, clock).close()
     log = opened(fs, clock)
@@ -92,6 +108,7 @@ def aborting_a_transaction(fs: FileSystem, clock: ManualClock) -> Scene:
 
 SCENES = (
     plain,
+    at_once,
     first_of_a_handle,
     behind_another_writer,
     with_an_index_entry_due,
