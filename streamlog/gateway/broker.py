@@ -1,6 +1,7 @@
 """What the handlers of requests share: the root, its partitions, threads, and the coordinators."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
@@ -52,7 +53,7 @@ class Broker:
     Args:
         manager: The open root.
         settings: How the gateway listens.
-        loop: The event loop that handlers run in.
+        loop: The event loop that handlers run in, in this thread.
 
     Attributes:
         manager: The open root.
@@ -75,6 +76,7 @@ class Broker:
         self, manager: LogManager, settings: GatewaySettings, loop: asyncio.AbstractEventLoop
     ) -> None:
         self.manager, self.settings, self._loop = manager, settings, loop
+        self._thread = threading.get_ident()
         meta = read_meta_properties(manager.fs, manager.root)
         self.node_id = _NODE_ID if meta is None or meta.node_id is None else meta.node_id
         self.cluster_id = None if meta is None else meta.cluster_id
@@ -143,6 +145,9 @@ class Broker:
 
     def _wake(self, partition: TopicPartition) -> None:
         """Wake what waits for a partition; called in any thread."""
+        if threading.get_ident() == self._thread:
+            self.parked.wake(partition)
+            return
         self._loop.call_soon_threadsafe(self.parked.wake, partition)
 
     def begin_to_stop(self) -> None:

@@ -1,8 +1,8 @@
 """The partitions of a root as the gateway serves them: opened once, read, appended to.
 
 Each has a `LogReader`, whose knowledge requests use without reading the directory, and a
-`PartitionLog` once a client writes to it. After an append of this process the reader is refreshed
-at once.
+`PartitionLog` once a client writes to it. The log tells the reader of each append, so that it need
+not look for it.
 """
 
 import threading
@@ -14,10 +14,12 @@ from streamlog.partition.append import AppendInfo
 from streamlog.partition.reader import LogReader
 from streamlog.protocol.apis import ZERO_UUID
 from streamlog.records.acks import Acks
+from streamlog.records.batch import BatchTable
 from streamlog.records.validate import AppendOrigin
 from streamlog.root.manager import LogManager
 from streamlog.root.partition_log import PartitionLog
 from streamlog.root.topics import partition_path
+from streamlog.segment.segment import Segment
 from streamlog.topic import TopicPartition
 
 __all__ = ["ServedPartition", "ServedPartitions"]
@@ -64,16 +66,36 @@ class ServedPartition:
     def log(self) -> PartitionLog:
         """The partition open for writing; opening it may recover it, so not in the event loop."""
         if self._log is None:
-            self._log = self._manager.log(self.name.topic, self.name.partition)
+            log = self._manager.log(self.name.topic, self.name.partition)
+            log.on_append = self._follow
+            self._log = log
         return self._log
+
+    def _follow(self, written: Segment, batches: Buffer, table: BatchTable) -> None:
+        if self.reader.follow(written, batches, table):
+            self.wake()
 
     def append(
         self, batches: Buffer, *, acks: Acks = Acks.ALL, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> AppendInfo:
         """Append encoded batches and wake what waits for them; see `Log.append_as_leader`."""
         info = self.log.append_as_leader(batches, acks=acks, origin=origin)
-        self.refresh()
+        if self.is_behind(info):
+            self.refresh()
         return info
+
+    def append_at_once(self, batches: Buffer, *, origin: AppendOrigin) -> AppendInfo | None:
+        """Append if that waits for nothing, see `Log.append_at_once`; `refresh` if it `is_behind`.
+
+        Returns:
+            Their offsets; None where it might wait: nothing was changed.
+        """
+        log = self._log
+        return None if log is None else log.append_at_once(batches, origin=origin)
+
+    def is_behind(self, info: AppendInfo) -> bool:
+        """Whether the reader does not know an append: it was busy, or the segment is new."""
+        return self.reader.log_end_offset <= info.last_offset
 
     def is_stale(self, now_s: float) -> bool:
         """Whether the reader should be refreshed; cheap enough for each request.

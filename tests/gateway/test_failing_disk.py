@@ -49,21 +49,27 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
-def test_a_failed_write_is_a_storage_error_and_a_repeat_comes_once(root: Path, number: int) -> None:
-    fault = Fault(operation="pwrite", path_suffix=f"orders-0/{LOG}", errno=number)
+@pytest.mark.parametrize("earlier", [0, 1], ids=["in a thread", "in the event loop"])
+def test_a_failed_write_is_a_storage_error_and_a_repeat_comes_once(
+    root: Path, number: int, earlier: int
+) -> None:
+    fault = Fault(operation="pwrite", path_suffix=f"orders-0/{LOG}", at=1 + earlier, errno=number)
 
     async def run() -> None:
         fs = FaultyFileSystem(LocalFileSystem(), fault)
         manager = LogManager.open(root, fs=fs)
         broker = Broker(manager, GatewaySettings(), asyncio.get_running_loop())
+        for _ in range(earlier):
+            how = {"producer_id": 8, "producer_epoch": 0, "base_sequence": 0}
+            await broker.run(broker.partitions.get("orders", 0).append, batch(b"0", **how))
         assert await _produce(broker, 0, b"a") == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
-        assert await _produce(broker, 0, b"a") == (ErrorCode.NONE, 0)
-        assert await _produce(broker, 0, b"a") == (ErrorCode.NONE, 0)
-        assert await _produce(broker, 1, b"b") == (ErrorCode.NONE, 1)
+        assert await _produce(broker, 0, b"a") == (ErrorCode.NONE, earlier)
+        assert await _produce(broker, 0, b"a") == (ErrorCode.NONE, earlier)
+        assert await _produce(broker, 1, b"b") == (ErrorCode.NONE, earlier + 1)
         broker.close()
 
     asyncio.run(run())
-    assert seen(root) == [b"a", b"b"]
+    assert seen(root) == [b"0"] * earlier + [b"a", b"b"]
 
 
 def test_no_producer_id_is_assigned_from_a_block_that_is_not_durable(root: Path) -> None:

@@ -1,15 +1,17 @@
 """Produce: record batches of clients, appended to their partitions.
 
-One thread appends all partitions of a request, in its order, as Kafka's request threads do. The
-log validates, recognizes what idempotent producers repeat, and reports every refusal as an error
-with Kafka's code.
+A small request is appended in the event loop, as long as that waits for nothing: a thread would
+take longer to begin than the append. From the first partition on that may have to wait, one thread
+appends the rest of a request, in its order, as Kafka's request threads do. The log validates,
+recognizes what idempotent producers repeat, and reports every refusal as an error with Kafka's
+code.
 
 Source: KafkaApis.handleProduceRequest, ReplicaManager.appendRecords.
 """
 
 import logging
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from streamlog.errors import InvalidRequestError, StreamLogError
@@ -17,8 +19,10 @@ from streamlog.gateway.broker import Broker
 from streamlog.gateway.catalog import INTERNAL_TOPICS, CatalogEntry
 from streamlog.gateway.coordinator_log import TxnProducer
 from streamlog.gateway.error_codes import ErrorCode, code_of
+from streamlog.gateway.partitions import ServedPartition
 from streamlog.gateway.request import Request
 from streamlog.gateway.transactions.coordinator import TransactionCoordinator
+from streamlog.partition.append import AppendInfo
 from streamlog.records.acks import Acks
 from streamlog.records.layout import (
     ATTRIBUTES_OFFSET,
@@ -60,6 +64,7 @@ _MOST_NAMED_RECORDS: Final = 1000  # clients fail the other records of the batch
 _PRODUCER: Final = struct.Struct(">qh")  # id and epoch in the header of a batch
 _ACKS: Final = {each.value: each for each in Acks}
 _NO_OFFSET: Final = -1
+_AT_ONCE_SIZE: Final = 64 << 10  # bytes of a request that is appended in the event loop
 
 
 class _Produced(NamedTuple):
@@ -77,6 +82,7 @@ class _Produced(NamedTuple):
 
 
 _Waiting = tuple[dict[str, Any], _Produced]  # a partition's response, to be completed
+_Appended = tuple[ServedPartition, AppendInfo]
 
 
 async def produce(broker: Broker, request: Request) -> dict[str, Any] | None:
@@ -139,7 +145,9 @@ async def _append_waiting(
     """Append what is for existing topics, the transactional batches in their transaction."""
     ours = [each for each in waiting if _is_transactional(each[1].records)]
     if not ours:
-        await broker.run(_append_all, broker, request, waiting, acks)
+        left = await _append_at_once(broker, request, waiting)
+        if left:
+            await broker.run(_append_all, broker, request, left, acks)
         return
     producers = {_PRODUCER.unpack_from(p.records or b"", PRODUCER_ID_OFFSET) for _, p in ours}
     transactional_id = request.values["transactionalId"]
@@ -169,6 +177,37 @@ async def _append_waiting(
     await broker.run(
         _append_all, broker, request, [each for each in waiting if each not in ours], acks
     )
+
+
+async def _append_at_once(
+    broker: Broker, request: Request, waiting: list[_Waiting]
+) -> list[_Waiting]:
+    """Append as long as nothing has to be waited for; return what is left for a thread."""
+    if sum(len(produced.records or b"") for _, produced in waiting) > _AT_ONCE_SIZE:
+        return waiting
+    behind: list[ServedPartition] = []
+
+    def append(produced: _Produced, records: bytes, origin: AppendOrigin) -> _Appended | None:
+        partition = broker.partitions.known(produced.topic.name, produced.number)
+        if partition is None or not partition.is_of(produced.topic.topic_id):
+            return None
+        if records[ATTRIBUTES_OFFSET + 1] & COMPRESSION_MASK:
+            return None  # a small batch may decompress to a large one
+        info = partition.append_at_once(records, origin=origin)
+        if info is None:
+            return None
+        if partition.is_behind(info):
+            behind.append(partition)
+        return partition, info
+
+    done = 0
+    for answer, produced in waiting:
+        if not _answered(broker, request, answer, produced, append):
+            break
+        done += 1
+    if behind:
+        await broker.run(_refresh, behind)
+    return waiting[done:]
 
 
 def _is_transactional(records: bytes | None) -> bool:
@@ -216,35 +255,59 @@ def _append_all(
     acks: Acks,
 ) -> None:
     """Append to partitions one after another and complete their responses."""
+
+    def append(produced: _Produced, records: bytes, origin: AppendOrigin) -> _Appended:
+        topic = produced.topic
+        partition = broker.partitions.get_of_id(topic.name, produced.number, topic.topic_id)
+        return partition, partition.append(records, acks=acks, origin=origin)
+
     for answer, produced in waiting:
+        _answered(broker, request, answer, produced, append)
+
+
+def _refresh(partitions: Sequence[ServedPartition]) -> None:
+    """Let readers find what was appended."""
+    for each in partitions:
         try:
-            _append(broker, request, answer, produced, acks)
-        except StreamLogError as error:
-            _report(broker, request, answer, produced, error)
-        except Exception:
-            _logger.exception("append to %s-%d failed", produced.topic.name, produced.number)
-            answer["errorCode"] = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+            each.refresh()
+        except StreamLogError as error:  # the appends stand; fetches meet it again
+            _logger.warning("%s: %s", each.name, error)
 
 
-def _append(
-    broker: Broker, request: Request, answer: dict[str, Any], produced: _Produced, acks: Acks
-) -> None:
-    topic, number, records = produced
-    if number not in topic.partitions:
-        answer["errorCode"] = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return
-    code, message = _check(request.version, records)
-    if code or records is None:
-        answer |= {"errorCode": int(code), "errorMessage": message}
-        return
-    partition = broker.partitions.get_of_id(topic.name, number, topic.topic_id)
-    is_v2 = request.version >= _ADDS_PARTITIONS
-    origin = AppendOrigin.CLIENT_V2 if is_v2 else AppendOrigin.CLIENT
-    info = partition.append(records, acks=acks, origin=origin)
-    answer["baseOffset"] = info.base_offset
-    # What Kafka answers for a repeated batch, also where the topic has CreateTime.
-    answer["logAppendTimeMs"] = info.max_timestamp if info.duplicate else info.log_append_time
-    answer["logStartOffset"] = partition.log.log_start_offset
+# ---- in the event loop or in a thread -----------------------------------------------------------
+def _answered(
+    broker: Broker,
+    request: Request,
+    answer: dict[str, Any],
+    produced: _Produced,
+    append: Callable[[_Produced, bytes, AppendOrigin], _Appended | None],
+) -> bool:
+    """Append to one partition and complete its response; False if `append` leaves it alone."""
+    try:
+        if produced.number not in produced.topic.partitions:
+            answer["errorCode"] = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return True
+        records = produced.records
+        code, message = _check(request.version, records)
+        if code or records is None:
+            answer |= {"errorCode": int(code), "errorMessage": message}
+            return True
+        is_v2 = request.version >= _ADDS_PARTITIONS
+        origin = AppendOrigin.CLIENT_V2 if is_v2 else AppendOrigin.CLIENT
+        appended = append(produced, records, origin)
+        if appended is None:
+            return False
+        partition, info = appended
+        answer["baseOffset"] = info.base_offset
+        # What Kafka answers for a repeated batch, also where the topic has CreateTime.
+        answer["logAppendTimeMs"] = info.max_timestamp if info.duplicate else info.log_append_time
+        answer["logStartOffset"] = partition.log.log_start_offset
+    except StreamLogError as error:
+        _report(broker, request, answer, produced, error)
+    except Exception:
+        _logger.exception("append to %s-%d failed", produced.topic.name, produced.number)
+        answer["errorCode"] = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+    return True
 
 
 def _check(version: int, records: bytes | None) -> tuple[ErrorCode, str | None]:

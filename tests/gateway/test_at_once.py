@@ -1,0 +1,118 @@
+"""Requests that the event loop answers without a thread, and those that must not hold it up."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamlog import CompressionType, LogManager
+from streamlog.gateway import Gateway
+from streamlog.gateway.broker import Broker
+from streamlog.gateway.handlers import writing
+from streamlog.gateway.request import Peer, Request
+from streamlog.gateway.settings import GatewaySettings
+from tests.gateway.test_writing import Topic, batch
+from tests.gateway.wire_client import WireClient
+
+Produce = Callable[[bytes], Awaitable[int]]
+
+
+def run_with_broker(root: Path, work: Callable[[Broker, Produce], Awaitable[None]]) -> None:
+    """Run `work` beside an open broker, with a function that produces to `orders-0`."""
+
+    async def run() -> None:
+        broker = Broker(LogManager.open(root), GatewaySettings(), asyncio.get_running_loop())
+
+        async def produce(records: bytes) -> int:
+            data = {"index": 0, "records": records}
+            topic = {"name": "orders", "topicId": "", "partitionData": [data]}
+            values = {"transactionalId": None, "acks": -1, "timeoutMs": 1, "topicData": [topic]}
+            peer = Peer("/127.0.0.1", ("127.0.0.1", 0), "ANONYMOUS")
+            answer = await writing.produce(broker, Request("Produce", 9, "", values, peer, []))
+            assert answer is not None
+            (partition,) = answer["responses"][0]["partitionResponses"]
+            assert partition["errorCode"] == 0
+            offset: int = partition["baseOffset"]
+            return offset
+
+        await work(broker, produce)
+        broker.close()
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def orders(root: Path) -> Path:
+    with LogManager.open(root, create=True) as manager:
+        manager.create_topic("orders", 1)
+    return root
+
+
+def test_only_small_plain_batches_need_no_thread(orders: Path) -> None:
+    async def work(broker: Broker, produce: Produce) -> None:
+        assert await produce(batch(b"a")) == 0  # which opens the partition
+        broker._threads.shutdown()
+        assert await produce(batch(b"b")) == 1
+        for each in (batch(b"c" * 70_000), batch(b"d", compression=CompressionType.GZIP)):
+            with pytest.raises(RuntimeError, match="after shutdown"):
+                await produce(each)
+
+    run_with_broker(orders, work)
+
+
+def test_a_partition_of_a_topic_made_again_is_left_to_a_thread(orders: Path) -> None:
+    async def work(broker: Broker, produce: Produce) -> None:
+        assert [await produce(batch(b"a")), await produce(batch(b"b"))] == [0, 1]
+        with LogManager.open(orders) as manager:
+            manager.delete_topic("orders")
+            manager.create_topic("orders", 1)
+        assert [await produce(batch(b"c")), await produce(batch(b"d"))] == [0, 1]
+
+    run_with_broker(orders, work)
+
+
+def test_a_reader_that_was_busy_during_an_append_learns_of_it(orders: Path) -> None:
+    async def work(broker: Broker, produce: Produce) -> None:
+        await produce(batch(b"a"))
+        reader = broker.partitions.get("orders", 0).reader
+        held, free = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with reader._guard:
+                held.set()
+                free.wait(30)
+
+        busy = threading.Thread(target=hold)
+        busy.start()
+        held.wait(30)
+        asyncio.get_running_loop().call_later(0.2, free.set)  # never, if the loop waits for it
+        assert await produce(batch(b"b")) == 1
+        assert free.is_set()
+        busy.join()
+        assert reader.log_end_offset == 2
+
+    run_with_broker(orders, work)
+
+
+def test_a_lock_of_another_process_holds_up_no_other_client(
+    gateway: Gateway, root: Path, client: WireClient
+) -> None:
+    topic = Topic(client, root)
+    for value in (b"a", b"b"):  # the second one in the event loop
+        topic.produce(batch(value))
+    with (
+        LogManager.open(root) as manager,
+        WireClient(gateway.bootstrap_servers, timeout_s=10) as other,
+    ):
+        with manager.log("orders", 0).writing():
+            sent = client.send("Produce", 11, **topic.request((0, batch(b"c"))))
+            for _ in range(3):
+                found: dict[str, Any] = other.call("Metadata", 9, topics=[{"name": "orders"}])
+                assert found["topics"][0]["errorCode"] == 0
+        answer = client.receive("Produce", 11, sent)
+    (partition,) = answer["responses"][0]["partitionResponses"]
+    assert (partition["errorCode"], partition["baseOffset"]) == (0, 2)
+    assert topic.values() == [b"a", b"b", b"c"]
