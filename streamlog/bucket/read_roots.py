@@ -15,7 +15,7 @@ from streamlog.bucket.spans import epochs_of, split
 from streamlog.bucket.state import BucketPartition, RootState
 from streamlog.clock import Clock, SystemClock
 from streamlog.errors import UnknownTopicError
-from streamlog.partition.reader import ReadableOffsets
+from streamlog.partition.read import ReadableOffsets
 from streamlog.partition.segments import OffsetAndTimestamp
 from streamlog.records.decode import Wanted, decode_pieces
 from streamlog.records.record import IsolationLevel

@@ -44,6 +44,7 @@ class Coordinator(Protocol):
 
 C = TypeVar("C", bound=Coordinator)
 
+_RECENT_MS: Final = 20.0
 _NODE_ID: Final = 0  # of a root without meta.properties
 
 
@@ -82,6 +83,7 @@ class Broker:
         self.cluster_id = None if meta is None else meta.cluster_id
         self.address = settings.advertise or settings.listen
         self.clock: Clock = manager.clock
+        self._recent_config, self._recent_until_ms = self.config, 0.0
         self.catalog = Catalog(manager.log_root)
         self.parked = ParkedRequests()
         self.partitions = ServedPartitions(manager, self._wake)
@@ -102,6 +104,14 @@ class Broker:
     def config(self) -> ServerConfig:
         """The root's settings as of now."""
         return self.manager.server_config
+
+    @property
+    def recent_config(self) -> ServerConfig:
+        """The root's settings as they were up to 20 ms ago: what every request asks for."""
+        now_ms = self.clock.monotonic_ms()
+        if now_ms >= self._recent_until_ms:
+            self._recent_config, self._recent_until_ms = self.config, now_ms + _RECENT_MS
+        return self._recent_config
 
     def coordinator(self, kind: Callable[["Broker"], C]) -> C:
         """Return the coordinator of a class, made when it is first asked for; in the event loop."""
@@ -127,6 +137,10 @@ class Broker:
         if kwargs:
             return await self._loop.run_in_executor(self._threads, lambda: work(*args, **kwargs))
         return await self._loop.run_in_executor(self._threads, work, *args)
+
+    def run_beside(self, work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Run blocking work in a thread without waiting for it; it must not raise."""
+        self._threads.submit(work, *args, **kwargs)
 
     def _producer_ids_in_use(self) -> int:
         """Return the first id above those of the last broker and of the producers of all logs."""

@@ -15,6 +15,7 @@ from streamlog.topic import TopicPartition
 __all__ = ["INTERNAL_TOPICS", "Catalog", "CatalogEntry"]
 
 _SETTLED_MS: Final = 50  # the coarsest step of a kernel's file times is 10 ms
+_RECENT_MS: Final = 5.0
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
@@ -49,7 +50,8 @@ class Catalog:
 
     Other processes create and delete topics too. They change the names in the root's directory
     (partitions) or in that of the settings of topics, so two `stat` calls show whether the topics
-    are still those that were listed.
+    are still those that were listed. Requests for records, many in a millisecond, ask for what was
+    found up to 5 ms ago; changes of this process are announced by `refresh`.
     """
 
     def __init__(self, root: LogRoot) -> None:
@@ -59,21 +61,33 @@ class Catalog:
         self._by_name: dict[str, CatalogEntry] = {}
         self._by_id: dict[str, CatalogEntry] = {}
         self._epochs: dict[TopicPartition, int] = {}
+        self._recent_until_ms = 0.0
 
     def topics(self) -> Mapping[str, CatalogEntry]:
         """Return the topics by name, in order."""
-        self._refresh()
+        self.refresh()
         return self._by_name
 
     def topic(self, name: str) -> CatalogEntry | None:
         """Return the topic of a name."""
-        self._refresh()
+        self.refresh()
         return self._by_name.get(name)
 
     def topic_of_id(self, topic_id: str) -> CatalogEntry | None:
         """Return the topic of an id."""
-        self._refresh()
+        self.refresh()
         return self._by_id.get(topic_id)
+
+    def recent_topic(self, name: str) -> CatalogEntry | None:
+        """Return the topic of a name; one that was just deleted or extended may be as it was."""
+        return (self._is_recent() and self._by_name.get(name)) or self.topic(name)
+
+    def recent_topic_of_id(self, topic_id: str) -> CatalogEntry | None:
+        """Return the topic of an id; one that was just deleted or extended may be as it was."""
+        return (self._is_recent() and self._by_id.get(topic_id)) or self.topic_of_id(topic_id)
+
+    def _is_recent(self) -> bool:
+        return self._root.clock.monotonic_ms() < self._recent_until_ms
 
     def leader_epoch(self, topic: str, partition: int) -> int:
         """Return the epoch of a partition that was not opened, as its directory has it once."""
@@ -84,7 +98,13 @@ class Catalog:
             epoch = self._epochs[key] = max(0, epochs.latest_epoch or 0)
         return epoch
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
+        """Learn of all changes up to now."""
+        looked_ms = self._root.clock.monotonic_ms()
+        self._look()
+        self._recent_until_ms = looked_ms + _RECENT_MS
+
+    def _look(self) -> None:
         found = [self._root.fs.stat(each) for each in (self._root.path, self._root.topics)]
         stamp = tuple(0 if each is None else each.mtime_ns for each in found)
         if stamp == self._stamp:

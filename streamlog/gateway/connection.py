@@ -13,12 +13,12 @@ import socket
 import ssl
 import struct
 import sys
-from collections.abc import Callable
-from typing import IO, Final, cast
+from collections.abc import Callable, Coroutine
+from typing import IO, Any, Final, cast
 
 from streamlog.errors import CorruptRecordError
 from streamlog.gateway.broker import Broker
-from streamlog.gateway.dispatch import Answer, serve_request
+from streamlog.gateway.dispatch import Answer, serve_at_once, serve_request
 from streamlog.gateway.request import FileRegion, Peer
 
 __all__ = ["ClientReader", "Connection", "MemoryBudget"]
@@ -45,28 +45,54 @@ class MemoryBudget:
 
     def __init__(self, limit: int) -> None:
         self._limit, self._used = limit, 0
-        self._changed = asyncio.Condition()
+        self._waiting: dict[asyncio.Future[None], int] = {}  # in the order in which they came
 
     async def take(self, size: int) -> None:
         """Wait until `size` bytes fit."""
-        async with self._changed:
-            await self._changed.wait_for(
-                lambda: self._used == 0 or self._used + size <= self._limit
-            )
+        if self._fits(size):
             self._used += size
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = size
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if self._waiting.pop(turn, None) is None:
+                self.give_back(size)  # the bytes came at the same time
+            raise
 
-    async def give_back(self, size: int) -> None:
+    def give_back(self, size: int) -> None:
         """Free bytes that were taken."""
-        async with self._changed:
-            self._used -= size
-            self._changed.notify_all()
+        self._used -= size
+        for turn, wanted in list(self._waiting.items()):
+            if self._fits(wanted):
+                self._used += wanted
+                del self._waiting[turn]
+                turn.set_result(None)
+
+    def _fits(self, size: int) -> bool:
+        return self._used == 0 or self._used + size <= self._limit
 
 
 class ClientReader(asyncio.StreamReader):
-    """What a client sends; tells when it has closed its end, also while nobody reads."""
+    """What a client sends; tells when it has closed its end, also while nobody reads.
+
+    Attributes:
+        on_arrival: Called with data that arrives where nothing is waiting to be read; returns
+            whether it has dealt with them, so that they need not be read.
+        on_end: Called at the end.
+        has_ended: Whether that has come.
+    """
 
     has_ended: bool = False
     on_end: Callable[[], None] | None = None
+    on_arrival: Callable[[bytes], bool] | None = None
+    _buffer: bytearray  # of `StreamReader`
+
+    def feed_data(self, data: bytes) -> None:  # type: ignore[override]  # an iterable, it says
+        """Take what has arrived."""
+        if self.on_arrival is None or self._buffer or not self.on_arrival(data):
+            super().feed_data(data)
 
     def feed_eof(self) -> None:
         """Take the end of the stream."""
@@ -105,11 +131,14 @@ class Connection:
         self._is_encrypted = writer.get_extra_info("ssl_object") is not None
         self._socket: socket.socket = writer.get_extra_info("socket")
         self.is_busy = self._is_corked = False
-        self._active_at = asyncio.get_running_loop().time()
+        self._loop = asyncio.get_running_loop()
+        self._active_at = self._loop.time()
         self._is_receiving = self._is_sending = False
         self._taken = 0
         self._task: asyncio.Task[None] | None = asyncio.current_task()
-        self._is_given_up = False
+        self._is_given_up = self._is_waiting = False
+        self._begun: Answer | Coroutine[Any, Any, Answer | None] | None = None
+        reader.on_arrival = self._answer_at_once
 
     def is_stale(self, idle_s: float, receive_s: float) -> bool:
         """Whether the client is gone or stuck, by the time since its last byte, sent or taken.
@@ -119,7 +148,7 @@ class Connection:
                 in seconds.
             receive_s: How long within a request: it holds its share of the memory meanwhile.
         """
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         if self._is_sending and (taken := self._bytes_taken()) != self._taken:
             self._active_at, self._taken = now, taken
         silent_s = now - self._active_at
@@ -153,33 +182,73 @@ class Connection:
         except CorruptRecordError as error:
             _logger.warning("closing the connection of %s: %s", self.peer.host, error)
         finally:
+            self._forget_begun()
             if self._is_given_up:  # without a reset, the kernel would keep what was not taken
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                 self._writer.transport.abort()
             self._writer.close()
 
+    def _forget_begun(self) -> None:
+        begun, self._begun = self._begun, None
+        if isinstance(begun, Answer):
+            for region in begun.regions:
+                region.close()
+        elif begun is not None:
+            begun.close()
+
+    def _answer_at_once(self, data: bytes) -> bool:
+        """Answer a request where it arrives, if it is alone and nothing has to be waited for.
+
+        Returns:
+            Whether it is answered; if not, it is to be read, and served as far as that has not
+            `_begun`.
+        """
+        size = len(data) - _SIZE
+        if not self._is_waiting or int.from_bytes(data[:_SIZE], "big", signed=True) != size:
+            return False
+        transport = self._writer.transport
+        if self._broker.is_stopping or transport.is_closing() or transport.get_write_buffer_size():
+            return False
+        answer = serve_at_once(self._broker, self.peer, data[_SIZE:])
+        if not isinstance(answer, Answer) or answer.regions or answer.is_last:
+            self._begun = answer
+            return False
+        self._active_at = self._loop.time()
+        self._writer.write(len(answer.data).to_bytes(_SIZE, "big") + answer.data)
+        return True
+
     async def _serve_one(self) -> bool:
         """Serve one request; return whether the connection can be used further."""
-        size = int.from_bytes(await self._reader.readexactly(_SIZE), "big", signed=True)
-        limit = self._broker.config.serve.socket_request_max_bytes
+        self._is_waiting = True
+        try:
+            head = await self._reader.readexactly(_SIZE)
+        finally:
+            self._is_waiting = False
+        size = int.from_bytes(head, "big", signed=True)
+        limit = self._broker.recent_config.serve.socket_request_max_bytes
         if not 0 <= size <= limit:
             raise CorruptRecordError("request size", got=size, expected=f"0 to {limit}")
         self.is_busy = True
         await self._budget.take(size)
         try:
-            answer = await serve_request(self._broker, self.peer, await self._receive(size))
+            data, begun = await self._receive(size), self._begun
+            self._begun = None
+            if begun is None:
+                answer = await serve_request(self._broker, self.peer, data)
+            else:
+                answer = begun if isinstance(begun, Answer) else await begun
         finally:
-            await self._budget.give_back(size)
-        self._is_sending, self._active_at = True, asyncio.get_running_loop().time()
+            self._budget.give_back(size)
+        self._is_sending, self._active_at = True, self._loop.time()
         try:
             return answer is None or await self._send(answer)
         finally:
             self.is_busy = self._is_sending = False
-            self._active_at = asyncio.get_running_loop().time()
+            self._active_at = self._loop.time()
 
     async def _receive(self, size: int) -> bytes:
         """Return the rest of a request."""
-        self._is_receiving, self._active_at = True, asyncio.get_running_loop().time()
+        self._is_receiving, self._active_at = True, self._loop.time()
         data = await self._reader.read(size)
         if len(data) < size:
             pieces, missing = [data], size - len(data)
@@ -187,7 +256,7 @@ class Connection:
                 piece = await self._reader.read(missing)
                 if not piece:
                     raise ConnectionResetError("closed within a request")
-                self._active_at = asyncio.get_running_loop().time()
+                self._active_at = self._loop.time()
                 pieces.append(piece)
                 missing -= len(piece)
             data = b"".join(pieces)
@@ -235,7 +304,7 @@ class Connection:
                 self._cork(is_corked=False)
                 if transport.is_closing():
                     raise ConnectionAbortedError("closed within a response")
-                sent += await asyncio.get_running_loop().sendfile(
+                sent += await self._loop.sendfile(
                     transport,
                     cast(IO[bytes], region),
                     region.offset + sent,

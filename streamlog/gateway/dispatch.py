@@ -9,11 +9,11 @@ Source: kafka.server.KafkaApis.
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from streamlog.errors import StreamLogError
+from streamlog.errors import CorruptRecordError, StreamLogError
 from streamlog.gateway.broker import Broker
 from streamlog.gateway.error_codes import ErrorCode, code_of
 from streamlog.gateway.features import FEATURES
@@ -33,13 +33,17 @@ from streamlog.gateway.handlers import (
     writing,
 )
 from streamlog.gateway.request import FileRegion, Peer, Request
-from streamlog.protocol.apis import Api, RequestHeader, apis_by_key, decode_header
+from streamlog.protocol.apis import Api, RequestHeader, apis, apis_by_key, decode_header
 
-__all__ = ["Answer", "Handler", "serve_request"]
+__all__ = ["Answer", "Handler", "serve_at_once", "serve_request"]
 
 _logger: Final = logging.getLogger(__name__)
 
 Handler = Callable[[Broker, Request], Awaitable[dict[str, Any] | None]]
+Waiting = Coroutine[Any, Any, dict[str, Any]]
+# Answers, or begins to and returns how it goes on where something has to be waited for. Or returns
+# None, where nothing has happened and a `Handler` has to serve the request from its beginning.
+HandlerAtOnce = Callable[[Broker, Request], dict[str, Any] | Waiting | None]
 
 _TABLES: Final[tuple[Mapping[str, Handler], ...]] = (
     administration.HANDLERS,
@@ -57,6 +61,8 @@ _TABLES: Final[tuple[Mapping[str, Handler], ...]] = (
     writing.HANDLERS,
 )
 
+_AT_ONCE: Final[Mapping[str, HandlerAtOnce]] = {**reading.AT_ONCE, **writing.AT_ONCE}
+
 API_VERSIONS: Final = "ApiVersions"
 _FINALIZED: Final = [
     {"name": name, "minVersionLevel": level, "maxVersionLevel": level}
@@ -67,6 +73,7 @@ _SUPPORTED: Final = [
 ]
 # Before, a client cannot read a supported feature whose levels begin at 0 (KAFKA-17011).
 _LEVELS_FROM_0: Final = 4
+_KEY_SIZE: Final = 2  # a request begins with the number of its API
 _NAMES_SOFTWARE: Final = 3  # the first version in which clients say what they are
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -88,6 +95,44 @@ class Answer(NamedTuple):
 @cache
 def _handlers() -> dict[str, Handler]:
     return {name: handler for table in _TABLES for name, handler in table.items()}
+
+
+@cache
+def _at_once() -> dict[int, tuple[Api, HandlerAtOnce]]:
+    """Return what may be answered at once, by the numbers of the APIs."""
+    return {apis()[name].key: (apis()[name], handler) for name, handler in _AT_ONCE.items()}
+
+
+def serve_at_once(
+    broker: Broker, peer: Peer, data: bytes
+) -> Answer | Coroutine[Any, Any, Answer | None] | None:
+    """Serve one request as far as that waits for nothing.
+
+    Returns:
+        The response to send; or what it has to wait for; or None where nothing has happened, and
+        `serve_request` is to serve the request.
+    """
+    found = _at_once().get(int.from_bytes(data[:_KEY_SIZE], "big"))
+    if found is None or peer.principal is None or security.expects_token(peer):
+        return None
+    api, handler = found
+    try:
+        header = decode_header(data)
+        if header.version not in api.versions:
+            return None
+        values = api.request.decode(data, header.version, header.end).values
+    except CorruptRecordError:  # met again, where the connection is closed
+        return None
+    request = Request(api.name, header.version, header.client_id or "", values, peer, [])
+    try:
+        response = handler(broker, request)
+    except Exception as error:  # noqa: BLE001 - logged and answered
+        response = _failed(request, error)
+    if response is None:
+        return None
+    if isinstance(response, dict):
+        return _encoded(api, header, response, request)
+    return _answered(api, header, request, response)
 
 
 async def serve_request(broker: Broker, peer: Peer, data: bytes) -> Answer | None:
@@ -114,19 +159,28 @@ async def serve_request(broker: Broker, peer: Peer, data: bytes) -> Answer | Non
         return _unsupported(api, header, ErrorCode.UNSUPPORTED_VERSION)
     values = api.request.decode(data, header.version, header.end).values
     request = Request(api.name, header.version, header.client_id or "", values, peer, [])
+    return await _answered(api, header, request, handler(broker, request))
+
+
+async def _answered(
+    api: Api, header: RequestHeader, request: Request, work: Awaitable[dict[str, Any] | None]
+) -> Answer | None:
     try:
-        response = await handler(broker, request)
+        response = await work
     except ConnectionError:
         raise  # the handler closes the connection
-    except StreamLogError as error:
-        _logger.warning("%s v%d: %s", api.name, header.version, error)
-        response = refusal(code_of(error))
-    except Exception:
-        _logger.exception("%s v%d failed", api.name, header.version)
-        response = refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
-    if response is None:
-        return None
-    return _encoded(api, header, response, request)
+    except Exception as error:  # noqa: BLE001 - logged and answered
+        response = _failed(request, error)
+    return None if response is None else _encoded(api, header, response, request)
+
+
+def _failed(request: Request, error: Exception) -> dict[str, Any]:
+    """Return the response where a handler let an error through."""
+    if isinstance(error, StreamLogError):
+        _logger.warning("%s v%d: %s", request.api, request.version, error)
+        return refusal(code_of(error))
+    _logger.error("%s v%d failed", request.api, request.version, exc_info=error)
+    return refusal(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def refusal(code: ErrorCode) -> dict[str, Any]:

@@ -9,6 +9,7 @@ Source: kafka.server.ReplicaManager.fetchMessages, DelayedFetch.
 
 import asyncio
 import logging
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from streamlog.errors import OffsetOutOfRangeError, StreamLogError
@@ -20,16 +21,22 @@ from streamlog.gateway.fetch_sessions import FetchTarget
 from streamlog.gateway.partitions import ServedPartition
 from streamlog.gateway.request import FileRegion, Peer
 from streamlog.partition.epochs import UNDEFINED_EPOCH_OFFSET
-from streamlog.partition.reader import LogReader, OpenSlice
+from streamlog.partition.read import OpenSlice
+from streamlog.partition.reader import LogReader
 from streamlog.records.record import IsolationLevel
 from streamlog.topic import TopicPartition
 
-__all__ = ["ConsumerFetch", "check_leader_epoch", "failure"]
+__all__ = ["Answers", "ConsumerFetch", "check_leader_epoch", "failure"]
 
 _logger: Final = logging.getLogger(__name__)
 
 _NONE: Final = -1  # of an epoch or an offset
 _COMMITTED: Final = 1  # READ_COMMITTED in requests
+_READ_SIZE: Final = 32 << 10  # up to it, bytes are read: `sendfile` takes five calls more
+
+
+Answers = list[tuple[FetchTarget, dict[str, Any]]]
+_Place = CatalogEntry | ErrorCode  # the topic of a partition, or why there is none
 
 
 class _Limits(NamedTuple):
@@ -57,79 +64,120 @@ class ConsumerFetch:
         self._isolation = (
             IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         )
-        self._max_bytes = max(0, min(values["maxBytes"], broker.config.serve.fetch_max_bytes))
+        self._max_bytes = max(
+            0, min(values["maxBytes"], broker.recent_config.serve.fetch_max_bytes)
+        )
         self._min_bytes = min(values["minBytes"], self._max_bytes)
         self._max_wait_ms = values["maxWaitMs"]
         self._is_final = False  # an error or a divergence is answered at once
-        self._size = 0
+        self._size = self._seen = 0
+        self._found: Answers | None = None  # by `run_at_once`
+        self._due: list[tuple[int, CatalogEntry]] = []  # for a thread, as `run_at_once` left it
 
-    async def run(self) -> list[tuple[FetchTarget, dict[str, Any]]]:
-        """Return the fields of the response for each partition, in order."""
-        loop, parked = asyncio.get_running_loop(), self._broker.parked
-        deadline, seen = loop.time() + self._max_wait_ms / 1000, parked.changes
-        answers = await self._read_all()
+    def run_at_once(self) -> Answers | None:
+        """Return the fields of the response if nothing has to be waited for; else `run` does."""
+        self._seen = self._broker.parked.changes
+        places = self._resolve()
+        self._due = self._unprepared(places)
+        if self._due or self._are_busy(places):
+            return None
+        answers = self._read(places, {})
         if self._is_enough() or self._max_wait_ms <= 0:
             return answers
+        self._found = answers
+        return None
+
+    async def run(self) -> Answers:
+        """Return the fields of the response for each partition, in order."""
+        loop, parked = asyncio.get_running_loop(), self._broker.parked
+        deadline = loop.time() + self._max_wait_ms / 1000
+        answers, self._found = self._found, None
+        if answers is None:
+            self._seen = parked.changes
+            answers = await self._read_all()
+            if self._is_enough() or self._max_wait_ms <= 0:
+                return answers
+        event = asyncio.Event()
         names = [TopicPartition(each.name or "", each.key.partition) for each in self._targets]
-        with parked.of(names) as event, self._peer.ending(event):
-            timer = loop.call_at(deadline, event.set)
-            try:
-                self._broker.watch.start()
-                while not self._broker.is_stopping and not self._peer.has_ended:
-                    if seen == parked.changes:
-                        if self._size:
-                            answers.clear()  # and their files
-                        await event.wait()
-                        event.clear()
-                    if seen != parked.changes or not answers:
-                        seen = parked.changes
-                        answers = await self._read_all()
-                    if self._is_enough() or loop.time() >= deadline:
-                        break
-            finally:
-                timer.cancel()
+        timer = loop.call_at(deadline, event.set)
+        parked.add(event, names)
+        self._peer.add(event)
+        try:
+            self._broker.watch.start()
+            while not self._broker.is_stopping and not self._peer.has_ended:
+                if self._seen == parked.changes:
+                    if self._size:
+                        answers.clear()  # and their files
+                    await event.wait()
+                    event.clear()
+                if self._seen != parked.changes or not answers:
+                    self._seen = parked.changes
+                    answers = await self._read_all()
+                if self._is_enough() or loop.time() >= deadline:
+                    break
+        finally:
+            timer.cancel()
+            parked.remove(event, names)
+            self._peer.remove(event)
         return answers or await self._read_all()
 
     def _is_enough(self) -> bool:
         return self._is_final or self._size >= self._min_bytes or not self._targets
 
     # ---- all partitions ----------------------------------------------------------------------
-    async def _read_all(self) -> list[tuple[FetchTarget, dict[str, Any]]]:
-        self._is_final, self._size = False, 0
-        places = self._resolve()
-        prepare = [
+    async def _read_all(self) -> Answers:
+        places, refused = self._resolve(), dict[int, ErrorCode]()
+        prepare, self._due = self._due or self._unprepared(places), []
+        if prepare:
+            refused = await self._broker.run(self._prepare, prepare)
+        if self._are_busy(places):
+            return await self._broker.run(self._read, places, refused)
+        return self._read(places, refused)
+
+    def _unprepared(self, places: Sequence[_Place]) -> list[tuple[int, CatalogEntry]]:
+        """Return the partitions that a thread has to open, or to look for records in.
+
+        One that was returned counts as looked at, so it must be.
+        """
+        return [
             (at, place)
             for at, place in enumerate(places)
             if isinstance(place, CatalogEntry) and self._needs_work(self._targets[at], place)
         ]
-        refused: dict[int, ErrorCode] = {}
-        if prepare:
-            refused = await self._broker.run(self._prepare, prepare)
+
+    def _are_busy(self, places: Sequence[_Place]) -> bool:
+        """Whether the reader of a partition is in use by another thread, so that we might wait."""
+        for target, place in zip(self._targets, places, strict=True):
+            if isinstance(place, CatalogEntry):
+                served = self._broker.partitions.known(place.name, target.key.partition)
+                if served is not None and served.reader.is_busy:
+                    return True
+        return False
+
+    def _read(self, places: Sequence[_Place], refused: Mapping[int, ErrorCode]) -> Answers:
+        self._is_final, self._size = False, 0
         answers = []
         is_waiting = any(isinstance(place, CatalogEntry) for place in places)
         for at, (target, place) in enumerate(zip(self._targets, places, strict=True)):
             code = refused.get(at, place)
             if isinstance(code, CatalogEntry):
-                answers.append((target, await self._read(target)))
+                answers.append((target, self._read_one(target)))
             else:
                 self._is_final |= at in refused or not is_waiting
                 answers.append((target, failure(target.key.partition, code)))
         return answers
 
-    def _resolve(self) -> list[CatalogEntry | ErrorCode]:
+    def _resolve(self) -> list[_Place]:
         """Return the topic of each partition, or why there is none."""
         catalog = self._broker.catalog
-        topics, by_id = catalog.topics(), {}
-        places: list[CatalogEntry | ErrorCode] = []
+        places: list[_Place] = []
         for target in self._targets:
             key, name = target.key, target.name
             if name is None:
-                if key.topic not in by_id:
-                    by_id[key.topic] = catalog.topic_of_id(key.topic)
-                entry = by_id[key.topic]
+                entry = catalog.recent_topic_of_id(key.topic)
                 missing = ErrorCode.UNKNOWN_TOPIC_ID
             else:
-                entry = topics.get(name)
+                entry = catalog.recent_topic(name)
                 missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if entry is None:
                 if name is not None and self._broker.partitions.known(name, key.partition):
@@ -169,15 +217,12 @@ class ConsumerFetch:
         return refused
 
     # ---- one partition -----------------------------------------------------------------------
-    async def _read(self, target: FetchTarget) -> dict[str, Any]:
+    def _read_one(self, target: FetchTarget) -> dict[str, Any]:
         served = self._broker.partitions.known(target.name or "", target.key.partition)
-        limits = _Limits(self._max_bytes - self._size, self._size == 0)
         if served is None:  # deleted since it was opened
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            answer = failure(target.key.partition, code)
-        elif served.reader.is_busy:
-            answer = await self._broker.run(self._answer, served, target, limits)
+            answer = failure(target.key.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         else:
+            limits = _Limits(self._max_bytes - self._size, self._size == 0)
             answer = self._answer(served, target, limits)
         if answer["errorCode"] != ErrorCode.NONE or "divergingEpoch" in answer:
             self._is_final = True
@@ -203,6 +248,7 @@ class ConsumerFetch:
                 max(0, min(wanted["partitionMaxBytes"], limits.left)),
                 isolation=self._isolation,
                 is_first=limits.is_first,
+                read_up_to=_READ_SIZE,
             )
         except StreamLogError as error:
             return failure(target.key.partition, _code(error, str(served.name)))
@@ -286,7 +332,7 @@ def _diverging(reader: LogReader, epoch: int, offset: int) -> dict[str, int] | N
 def _records(found: OpenSlice) -> bytes | FileRegion:
     if isinstance(found.file, LocalFile):
         return FileRegion(found.file, found.file.descriptor(), found.position, found.size)
-    return found.file.pread(found.size, found.position)
+    return found.data
 
 
 def _code(error: StreamLogError, partition: str) -> ErrorCode:

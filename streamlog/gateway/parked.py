@@ -6,9 +6,8 @@ Source: org.apache.kafka.server.purgatory.DelayedOperationPurgatory.
 """
 
 import asyncio
-import contextlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from streamlog.topic import TopicPartition
 
@@ -39,21 +38,20 @@ class ParkedRequests:
             for event in events:
                 event.set()
 
-    @contextlib.contextmanager
-    def of(self, partitions: Iterable[TopicPartition]) -> Iterator[asyncio.Event]:
-        """Yield an event that is set when one of the partitions changes.
+    def add(self, event: asyncio.Event, partitions: Iterable[TopicPartition]) -> None:
+        """Set an event when one of the partitions changes, until `remove`.
 
-        Enter before looking at the partitions, or compare `changes`, so that no change falls in
+        Add it before looking at the partitions, or compare `changes`, so that no change falls in
         between.
         """
-        event, wanted = asyncio.Event(), list(partitions)
-        for partition in wanted:
+        for partition in partitions:
             self._events[partition].add(event)
-        try:
-            yield event
-        finally:
-            for partition in wanted:
-                events = self._events[partition]
+
+    def remove(self, event: asyncio.Event, partitions: Iterable[TopicPartition]) -> None:
+        """Undo `add`."""
+        for partition in partitions:
+            events = self._events.get(partition)
+            if events is not None:
                 events.discard(event)
                 if not events:
                     del self._events[partition]

@@ -1,8 +1,6 @@
 """A request in progress, and the bytes of a response that come from a file."""
 
 import asyncio
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -76,16 +74,15 @@ class Peer:
         for event in self._waiting:
             event.set()
 
-    @contextlib.contextmanager
-    def ending(self, event: asyncio.Event) -> Iterator[None]:
-        """Set an event when the client closes its end, or has closed it already."""
+    def add(self, event: asyncio.Event) -> None:
+        """Set an event when the client closes its end, or has closed it, until `remove`."""
         self._waiting.add(event)
         if self.has_ended:
             event.set()
-        try:
-            yield
-        finally:
-            self._waiting.discard(event)
+
+    def remove(self, event: asyncio.Event) -> None:
+        """Undo `add`."""
+        self._waiting.discard(event)
 
 
 class Request(NamedTuple):

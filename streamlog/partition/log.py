@@ -44,6 +44,7 @@ from streamlog.partition.topic_config import ConfigFiles, ServerSettings
 from streamlog.records.acks import Acks
 from streamlog.records.batch import BatchTable
 from streamlog.records.builder import EncodedBatches, InputColumns, encode_columns
+from streamlog.records.plain_records import is_quick
 from streamlog.records.record import NO_TIMESTAMP, CompressionType, IsolationLevel, Record
 from streamlog.records.table import BatchOutline
 from streamlog.records.validate import AppendOrigin, validate_append
@@ -415,9 +416,9 @@ class Log(IterableLog, Replica):
     ) -> AppendInfo | None:
         """Append as `append_as_leader` does, unless that may wait for anything.
 
-        It would for a lock that is held, a sync, another replica, or an index that is not loaded.
-        Batches are validated here: small ones, without compression, take a fraction of a
-        millisecond.
+        It would for a lock that is held, a sync, another replica, or an index or kernels that are
+        not loaded. Batches are validated here: small ones, without compression, take a fraction of
+        a millisecond.
 
         Returns:
             Their offsets; None where it might wait: nothing was changed.
@@ -426,7 +427,7 @@ class Log(IterableLog, Replica):
             StreamLogError: As `append_as_leader` does.
         """
         session, files = self._session, self._log
-        if files.is_replicated or self._replicated is not None:
+        if files.is_replicated or self._replicated is not None or not is_quick(batches):
             return None
         with session.guard():
             if not session.begin_at_once():

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from streamlog.binary.arrays import as_source
 from streamlog.config.log_config import DEFAULT_MAX_DECOMPRESSED_BYTES
 from streamlog.errors import CorruptRecordError, OffsetOutOfRangeError
+from streamlog.fs.api import File
 from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.segments import Segments
 from streamlog.records.batch import (
@@ -37,6 +38,8 @@ from streamlog.segment.txn_index import AbortedTxn
 __all__ = [
     "READ_BEYOND",
     "FetchInfo",
+    "OpenSlice",
+    "ReadableOffsets",
     "Slice",
     "aborted_between",
     "fetch",
@@ -64,6 +67,38 @@ class Slice(NamedTuple):
     file: str
     position: int
     size: int
+
+
+class ReadableOffsets(NamedTuple):
+    """The offsets of a log, or of one of its segments, at one moment.
+
+    Attributes:
+        start: The first offset.
+        end: Where reading ends at an isolation level (exclusive).
+        log_end: The offset after the last record.
+    """
+
+    start: int
+    end: int
+    log_end: int
+
+
+class OpenSlice(NamedTuple):
+    """Batches as they lie in a segment, with its open file.
+
+    Attributes:
+        file: The segment's log file; None if the bytes were read.
+        data: The bytes, if they were read.
+        position: Where the first batch begins.
+        size: Bytes; the last batch may be cut off.
+        aborted: For `read_committed`: the aborted transactions that may touch these batches.
+    """
+
+    file: File | None
+    data: bytes
+    position: int
+    size: int
+    aborted: tuple[AbortedTxn, ...]
 
 
 _Place = tuple[Segment, Segment | None, Slice]  # with the segment that follows

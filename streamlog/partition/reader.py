@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Concatenate, Final, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from streamlog.errors import (
     StreamLogError,
     UnknownTopicError,
 )
-from streamlog.fs.api import Buffer, File, FileKind, FileStat, FileSystem
+from streamlog.fs.api import Buffer, FileKind, FileStat, FileSystem
 from streamlog.fs.files import stat_directory
 from streamlog.fs.local import LocalFile, LocalFileSystem
 from streamlog.fs.log_root import LOG_START_OFFSET_CHECKPOINT, LogRoot
@@ -40,6 +40,8 @@ from streamlog.partition.producer_state import ProducerState
 from streamlog.partition.producers import ProducerStateManager, within
 from streamlog.partition.read import (
     FetchInfo,
+    OpenSlice,
+    ReadableOffsets,
     Slice,
     aborted_between,
     fetch,
@@ -72,7 +74,7 @@ from streamlog.segment.txn_index import AbortedTxn
 from streamlog.segment.walk import how_to_go_on
 from streamlog.topic import TopicPartition, check_partition_directory
 
-__all__ = ["LogReader", "OpenSlice", "ReadableOffsets"]
+__all__ = ["LogReader"]
 
 T = TypeVar("T")
 
@@ -105,36 +107,6 @@ def one_thread_at_a_time(
     return alone
 
 
-class ReadableOffsets(NamedTuple):
-    """The offsets of a log, or of one of its segments, at one moment.
-
-    Attributes:
-        start: The first offset.
-        end: Where reading ends at an isolation level (exclusive).
-        log_end: The offset after the last record.
-    """
-
-    start: int
-    end: int
-    log_end: int
-
-
-class OpenSlice(NamedTuple):
-    """Batches as they lie in a segment, with its open file.
-
-    Attributes:
-        file: The segment's log file.
-        position: Where the first batch begins.
-        size: Bytes; the last batch may be cut off.
-        aborted: For `read_committed`: the aborted transactions that may touch these batches.
-    """
-
-    file: File
-    position: int
-    size: int
-    aborted: tuple[AbortedTxn, ...]
-
-
 class LogReader(IterableLog):
     """A partition open for reading only; see `LogReader.open`. Iterating yields its records.
 
@@ -164,6 +136,7 @@ class LogReader(IterableLog):
         self._epochs_stamp: tuple[int, int, int] | None = None
         self._producers: ProducerStateManager | None = None
         self._unindexed: list[AbortedTxn] = []
+        self._no_abort_from = MAX_INT64  # with `_producers`: no marker from here on aborts
         self._committed = SeenHighWatermark.find(self._root, self.topic_partition)
         self.topic_id = self._read_topic_id()
         self.refresh()
@@ -235,6 +208,8 @@ class LogReader(IterableLog):
     @one_thread_at_a_time
     def last_stable_offset(self) -> int:
         """No transaction is open below it."""
+        if self._committed is None and self.knows_stable:
+            return self.known_stable_offset
         unstable = self._asked(self._transactions).first_unstable_offset
         return self.offsets.stable(unstable)
 
@@ -403,7 +378,7 @@ class LogReader(IterableLog):
         producers = self._producers
         if producers is not None and producers.map_end_offset == end:
             try:
-                self._unindexed += producers.update(within(batches), table)
+                self._note_aborts(producers.update(within(batches), table))
                 producers.on_high_watermark(self.offsets.high_watermark)
             except StreamLogError:  # met again, and reported, by whoever asks for transactions
                 self._producers = None
@@ -620,7 +595,13 @@ class LogReader(IterableLog):
 
     @one_thread_at_a_time
     def open_slice(
-        self, offset: int, max_bytes: int, *, isolation: IsolationLevel, is_first: bool
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        isolation: IsolationLevel,
+        is_first: bool,
+        read_up_to: int = 0,
     ) -> OpenSlice | None:
         """Find the bytes that a fetch sends; looks for no new records.
 
@@ -630,6 +611,7 @@ class LogReader(IterableLog):
             isolation: The isolation level.
             is_first: Whether the first batch is whole however large it is; otherwise nothing is
                 found where it is larger than `max_bytes`.
+            read_up_to: Up to this size the bytes are read, instead of the file held open.
 
         Raises:
             OffsetOutOfRangeError: Below the log start or above the log end.
@@ -647,9 +629,10 @@ class LogReader(IterableLog):
             segment, (_, position, size) = found
             aborted = self._aborted(segment, offset, position + size, upper) if committed else ()
             file = segment.file
-            if isinstance(file, LocalFile):
-                file = file.lend()  # a refresh may close the segment while its bytes are sent
-            return OpenSlice(file, position, size, tuple(aborted))
+            if size <= read_up_to or not isinstance(file, LocalFile):
+                return OpenSlice(None, file.pread(size, position), position, size, tuple(aborted))
+            # Lent: a refresh may close the segment while its bytes are sent.
+            return OpenSlice(file.lend(), b"", position, size, tuple(aborted))
 
         return self._asked(find)
 
@@ -669,6 +652,8 @@ class LogReader(IterableLog):
         self, segment: Segment, offset: int, position: int, upper: int
     ) -> Iterator[AbortedTxn]:
         """Yield the aborted transactions between `offset` and a position in its segment."""
+        if offset >= self._no_abort_from:
+            return
         end = segment.upper_bound(position)
         end = upper if end is None else min(upper, end)
         yield from aborted_between(self._segments, offset, end)
@@ -744,12 +729,22 @@ class LogReader(IterableLog):
                 end_offset=min(end, self.high_watermark),
                 now_ms=0,
             )
+            self._no_abort_from = self._producers.map_end_offset
         if self._producers.map_end_offset < end:
-            self._unindexed += self._producers.replay(self._segments, end)
+            try:
+                self._note_aborts(self._producers.replay(self._segments, end))
+            except BaseException:  # what it took in before is lost, aborts too
+                self._producers = None
+                raise
         if self._unindexed:
             self._drop_indexed_aborts()
         self._producers.on_high_watermark(self.offsets.high_watermark)
         return self._producers
+
+    def _note_aborts(self, aborted: list[AbortedTxn]) -> None:
+        if aborted:
+            self._unindexed += aborted
+            self._no_abort_from = aborted[-1].last_offset + 1
 
     def _drop_indexed_aborts(self) -> None:
         """Keep the aborts that no index lists; the index of a sealed segment is complete."""

@@ -7,6 +7,7 @@ Source: org.apache.kafka.common.protocol.ApiKeys and Kafka's `common/message/*.j
 """
 
 import json
+import struct
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -20,7 +21,7 @@ __all__ = ["Api", "RequestHeader", "apis", "apis_by_key", "decode_header"]
 ZERO_UUID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 API_VERSIONS_KEY: Final = 18
 _MOST_ELEMENTS: Final = 1 << 18  # of a request: more partitions than a cluster has, tens of MB
-_HEADER_PREFIX_SIZE: Final = 8  # key, version, correlation id: the same in every header
+_HEADER_PREFIX: Final = struct.Struct(">hhi")  # key, version, correlation id: in every header
 
 
 class RequestHeader(NamedTuple):
@@ -75,15 +76,14 @@ def decode_header(data: bytes) -> RequestHeader:
     Raises:
         CorruptRecordError: The bytes do not hold a header.
     """
-    if len(data) < _HEADER_PREFIX_SIZE:
+    if len(data) < _HEADER_PREFIX.size:
         raise CorruptRecordError("request header: too short", got=len(data), expected="8 or more")
-    key, version = (int.from_bytes(data[at : at + 2], "big", signed=True) for at in (0, 2))
+    key, version, correlation_id = _HEADER_PREFIX.unpack_from(data)
     api = apis_by_key().get(key)
     # An unknown version is answered, so its header is read as that of the nearest known version.
     flexible = api is not None and api.request.is_flexible(min(version, api.versions[-1]))
-    decoded = _headers()["RequestHeader"].decode(data, 2 if flexible else 1)
-    values = decoded.values
-    return RequestHeader(key, version, values["correlationId"], values["clientId"], decoded.end)
+    decoded = _header().decode(data, 2 if flexible else 1)
+    return RequestHeader(key, version, correlation_id, decoded.values["clientId"], decoded.end)
 
 
 @cache
@@ -113,8 +113,8 @@ def _definitions() -> dict[str, Any]:
 
 
 @cache
-def _headers() -> dict[str, Message]:
-    return {name: _message(name, each) for name, each in _definitions()["headers"].items()}
+def _header() -> Message:
+    return _message("RequestHeader", _definitions()["headers"]["RequestHeader"])
 
 
 def _message(name: str, definition: dict[str, Any], most_elements: int | None = None) -> Message:

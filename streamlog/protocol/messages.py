@@ -352,6 +352,8 @@ def _struct_reader(
                 values.update(zip(names, form.unpack_from(data, at), strict=True))
                 at = stop
         if is_flexible:
+            if at < end and data[at] == 0:  # no tagged field, as usual
+                return values, at + 1
             at = _read_tagged(path, tagged, values, data, at, end)
         return values, at
 
@@ -380,7 +382,10 @@ def _struct_writer(
                     raise InvalidRequestError(f"{path}.{name}: value is missing")
                 codec.write(out, value)
         if is_flexible:
-            _write_tagged(tagged, values, out)
+            if tagged:
+                _write_tagged(tagged, values, out)
+            else:
+                out.append(0)
 
     return write
 
@@ -434,7 +439,7 @@ def _write_tagged(
     for tag, (name, codec, default) in tagged.items():
         value = values.get(name, default)
         # A default is what a reader assumes without the field; Kafka never writes it.
-        if value is not _ABSENT and value != default:
+        if value is not default and value is not _ABSENT and value != default:
             body = bytearray()
             codec.write(body, value)
             given.append((tag, body))
@@ -612,6 +617,8 @@ def _size(path: str, code: str, rules: _Rules, *, is_nullable: bool) -> _Codec:
 
     def read(data: bytes, at: int, end: int) -> tuple[int, int]:
         if is_flexible:
+            if at < end and 0 < data[at] < 0x80:  # one byte, as usual
+                return data[at] - 1, at + 1
             above, at = read_unsigned_varint(data, at, end)
             size = above - 1
         else:
@@ -623,10 +630,12 @@ def _size(path: str, code: str, rules: _Rules, *, is_nullable: bool) -> _Codec:
     def write(out: bytearray, size: int) -> None:
         if size < 0 and not is_nullable:
             raise InvalidRequestError(f"{path}: must not be null")
-        if is_flexible:
-            write_unsigned_varint(out, size + 1)
-        else:
+        if not is_flexible:
             fixed.write(out, size)
+        elif size < 0x7F:
+            out.append(size + 1)
+        else:
+            write_unsigned_varint(out, size + 1)
 
     return _Codec(1 if is_flexible else fixed.least, read, write)
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.arrays import WORD_SIZE
+from streamlog.binary.arrays import WORD_SIZE, Buffer
 from streamlog.binary.crc import crc32c
 from streamlog.records import plain_headers
 from streamlog.records import slot as s
@@ -53,11 +53,13 @@ __all__ = [
     "decode_records",
     "inspect_batches",
     "inspect_records",
+    "is_quick",
     "locate_records",
     "record_loops",
 ]
 
 FEW_RECORDS: Final = 2_000  # at once, take some milliseconds
+QUICK_RECORDS: Final = 100  # at once, take a fraction of a millisecond
 RESERVE: Final = 500_000  # take as long as loading numba
 PER_SECOND: Final = 10_000  # take a hundredth of a second
 
@@ -96,6 +98,11 @@ class Allowance:
         self._left -= records
         return True
 
+    def has(self, records: int) -> bool:
+        """Return whether these may be handled, without counting them."""
+        refilled = self._left + (self._now() - self._since) * self._per_second
+        return records <= min(refilled, self._reserve)
+
 
 _allowance: Final = Allowance(RESERVE, PER_SECOND)
 
@@ -110,6 +117,14 @@ def append_loops(source: NDArray[np.uint8]) -> ModuleType:
     if not numba_is_loaded() and _are_few(_claimed_records(memoryview(source))):
         return sys.modules[__name__]
     return compiled("validate_kernels")
+
+
+def is_quick(source: Buffer) -> bool:
+    """Return whether the loops over an append take no time to load, and little to run."""
+    if numba_is_loaded():
+        return True
+    records = _claimed_records(memoryview(source))
+    return records <= QUICK_RECORDS and _allowance.has(records)
 
 
 def _are_few(records: int) -> bool:

@@ -130,7 +130,7 @@ class TopicRules:
         )
 
     def append_time(self, now_ms: int) -> int:
-        """Return the time that an append at `now_ms` stamps on its records; -1 where it does not."""
+        """Return the time that an append at `now_ms` stamps on records; -1 for none."""
         return now_ms if self.is_stamped else NO_TIMESTAMP
 
     def codec_for(self, wanted: CompressionType) -> CompressionType:

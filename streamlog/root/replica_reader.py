@@ -29,8 +29,8 @@ from streamlog.fs.files import stat_directory
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.high_watermark import SeenHighWatermark
-from streamlog.partition.read import FetchInfo
-from streamlog.partition.reader import LogReader, ReadableOffsets
+from streamlog.partition.read import FetchInfo, ReadableOffsets
+from streamlog.partition.reader import LogReader
 from streamlog.partition.segments import OffsetAndTimestamp
 from streamlog.records.layout import MAX_INT64
 from streamlog.records.record import IsolationLevel

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ import pytest
 from streamlog import CompressionType, LogManager
 from streamlog.gateway import Gateway
 from streamlog.gateway.broker import Broker
+from streamlog.gateway.connection import MemoryBudget
+from streamlog.gateway.error_codes import ErrorCode
 from streamlog.gateway.handlers import writing
 from streamlog.gateway.request import Peer, Request
 from streamlog.gateway.settings import GatewaySettings
+from tests.gateway import fetching
 from tests.gateway.test_writing import Topic, batch
-from tests.gateway.wire_client import WireClient
+from tests.gateway.wire_client import WireClient, frame
 
 Produce = Callable[[bytes], Awaitable[int]]
 
@@ -97,6 +101,51 @@ def test_a_reader_that_was_busy_during_an_append_learns_of_it(orders: Path) -> N
     run_with_broker(orders, work)
 
 
+def test_what_was_deleted_or_extended_here_is_known_at_once(client: WireClient, root: Path) -> None:
+    topic = Topic(client, root)
+    for _ in range(3):
+        assert topic.produce(batch(b"a"))["errorCode"] == ErrorCode.NONE
+        client.call(
+            "CreatePartitions", 3, topics=[{"name": "orders", "count": 3, "assignments": None}]
+        )
+        assert topic.produce_all((2, batch(b"b")))[0]["errorCode"] == ErrorCode.NONE
+        client.call("DeleteTopics", 5, topicNames=["orders"], timeoutMs=1000)
+        refused = topic.produce(batch(b"c"))
+        assert refused["errorCode"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        topic = Topic(client, root)
+
+
+def test_a_request_behind_one_that_waits_is_answered_after_it(
+    client: WireClient, root: Path
+) -> None:
+    topic = Topic(client, root)
+    for value in (b"a", b"b"):
+        topic.produce(batch(value))
+    wanted = fetching.request(11, ("orders", topic.topic_id), {0: 2}, maxWaitMs=300, minBytes=1)
+    fetch = client.send("Fetch", 11, **wanted)
+    time.sleep(0.05)  # so that it arrives alone
+    produce = client.send("Produce", 11, **topic.request((1, batch(b"c"))))
+    waited = client.receive("Fetch", 11, fetch)
+    assert waited["responses"][0]["partitions"][0]["records"] == b""
+    assert client.receive("Produce", 11, produce)["responses"][0]["name"] == "orders"
+
+
+def test_requests_come_in_any_pieces(client: WireClient, root: Path) -> None:
+    topic = Topic(client, root)
+    topic.produce(batch(b"a"))
+    frames = b""
+    for number in range(1, 5):
+        request = frame("Produce", 11, number, topic.request((0, batch(b"%d" % number))))
+        frames += len(request).to_bytes(4, "big") + request
+    size = len(frames) // 4
+    for piece in (frames[: size // 2], frames[size // 2 : size * 2], frames[size * 2 :]):
+        client.send_raw(piece)
+        time.sleep(0.05)
+    for number in range(1, 5):
+        assert client.receive("Produce", 11, number)["responses"][0]["name"] == "orders"
+    assert topic.values() == [b"a", b"1", b"2", b"3", b"4"]
+
+
 def test_a_lock_of_another_process_holds_up_no_other_client(
     gateway: Gateway, root: Path, client: WireClient
 ) -> None:
@@ -116,3 +165,29 @@ def test_a_lock_of_another_process_holds_up_no_other_client(
     (partition,) = answer["responses"][0]["partitionResponses"]
     assert (partition["errorCode"], partition["baseOffset"]) == (0, 2)
     assert topic.values() == [b"a", b"b", b"c"]
+
+
+# ---- the memory of requests ---------------------------------------------------------------------
+def test_who_waits_for_memory_gets_it_when_it_fits() -> None:
+    async def run() -> None:
+        budget = MemoryBudget(10)
+        await budget.take(8)
+        large, small, gone = (asyncio.ensure_future(budget.take(size)) for size in (20, 3, 3))
+        await asyncio.sleep(0)
+        budget.give_back(1)
+        gone.cancel()  # though it was about to get its share
+        await asyncio.gather(small, gone, return_exceptions=True)
+        assert small.done()
+        assert gone.cancelled()
+        assert not large.done()
+        budget.give_back(7)
+        assert not large.done()
+        budget.give_back(3)  # alone, it may have more than there is
+        await large
+        waiting = asyncio.ensure_future(budget.take(1))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        budget.give_back(20)
+        await waiting
+
+    asyncio.run(run())

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from streamlog import LogManager
+from streamlog.clock import ManualClock
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.gateway.catalog import Catalog
@@ -35,3 +36,22 @@ def test_a_change_lists_the_root_once_however_many_topics_it_has(tmp_path: Path)
         assert fs.listed <= few
     assert [each.partitions for each in found.values()] == [(0, 1)] * 20
     assert len({each.topic_id for each in found.values()}) == 20
+
+
+def test_recent_topics_are_looked_for_again_where_they_are_missing_or_after_a_while(
+    tmp_path: Path,
+) -> None:
+    root, clock = tmp_path / "root", ManualClock(1_700_000_000_000)
+    catalog = Catalog(LogRoot.at(root, clock=clock))
+    with LogManager.open(root, create=True) as manager:
+        first = manager.create_topic("a", 1).topic_id
+        assert catalog.recent_topic("a") == catalog.recent_topic_of_id(first) is not None
+        second = manager.create_topic("b", 1).topic_id  # at the same time, by the clock
+        assert catalog.recent_topic("b") == catalog.recent_topic_of_id(second) is not None
+        manager.delete_topic("a")
+        assert catalog.recent_topic("a") is not None
+        clock.advance(5)
+        assert catalog.recent_topic("a") is None
+        manager.delete_topic("b")
+        catalog.refresh()  # as who deletes it here does
+        assert catalog.recent_topic_of_id(second) is None

@@ -7,7 +7,8 @@ import pytest
 
 from streamlog.clock import ManualClock
 from streamlog.config.log_config import LogConfig
-from streamlog.errors import InvalidRecordError, OutOfOrderSequenceError
+from streamlog.errors import CorruptRecordError, InvalidRecordError, OutOfOrderSequenceError
+from streamlog.fs.api import OpenMode
 from streamlog.fs.faults import FaultyFileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
@@ -15,6 +16,7 @@ from streamlog.partition.append import AppendInfo
 from streamlog.partition.locks import take_partition_lock
 from streamlog.partition.producer_snapshot import encode_snapshot
 from streamlog.partition.reader import LogReader
+from streamlog.records import plain_records
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.control import ControlRecordType, EndTransactionMarker, build_marker
 from streamlog.records.record import IsolationLevel, Record
@@ -169,6 +171,20 @@ def test_it_does_not_load_the_state_of_producers(scene: Scene) -> None:
         assert log.append_at_once(produced(1)) is not None
 
 
+def test_it_loads_no_kernels(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That takes half a second; without them, a batch of many records takes milliseconds."""
+    monkeypatch.setattr(plain_records, "numba_is_loaded", lambda: False)
+    many = batch(*[b"a"] * (plain_records.QUICK_RECORDS + 1))
+    with scene.open() as log:
+        assert log.append_at_once(batch(b"b")) is not None
+        assert log.append_at_once(many) is None
+        monkeypatch.setattr(plain_records, "_allowance", plain_records.Allowance(0, 0))
+        assert log.append_at_once(batch(b"c")) is None
+        monkeypatch.undo()
+        assert log.append_as_leader(many) is not None
+        assert log.append_at_once(many) is not None  # the kernels are loaded now
+
+
 def test_new_settings_are_read_first(scene: Scene) -> None:
     scene.open().close()
     with LogManager.open("/logs", fs=scene.fs, clock=scene.clock) as manager:
@@ -248,3 +264,32 @@ def test_a_reader_does_not_follow_into_another_file(scene: Scene) -> None:
         assert (known, reader.log_end_offset) == ([False], 1)
         reader.refresh()
         assert [record.value for record in reader.records()] == [b"first", b"a"]
+
+
+def test_aborts_that_were_read_before_damage_are_not_forgotten(scene: Scene) -> None:
+    abort = build_marker(
+        EndTransactionMarker(ControlRecordType.ABORT, 0),
+        producer_id=7,
+        producer_epoch=0,
+        timestamp=NOW,
+    )
+    with scene.open() as log, scene.reader() as reader:
+        log.append_as_leader(produced(0, is_transactional=True))
+        log.append_as_leader(abort, origin=AppendOrigin.COORDINATOR)
+        log.roll()
+        log.append_as_leader(produced(1, is_transactional=True))
+        log.append_as_leader(batch(b"last"))
+        reader.refresh()
+        (damaged,) = (each for each in log.segments if each.base_offset == 3)
+        with scene.fs.open(damaged.path, OpenMode.WRITE) as file:
+            sound = file.pread(1, 70)
+            file.pwrite(b"\xff", 70)
+            with pytest.raises(CorruptRecordError):
+                _ = reader.last_stable_offset
+            file.pwrite(sound, 70)
+        assert reader.last_stable_offset == 3
+        found = reader.open_slice(
+            1, 1 << 20, isolation=IsolationLevel.READ_COMMITTED, is_first=True
+        )
+        assert found is not None
+        assert [(each.first_offset, each.last_offset) for each in found.aborted] == [(1, 2)]

@@ -32,6 +32,18 @@ def test_time_refills_the_reserve_but_no_more() -> None:
     assert allowance.take(100)
 
 
+def test_asking_counts_nothing() -> None:
+    clock = Seconds()
+    allowance = Allowance(100, 10, clock)
+    assert allowance.take(90)
+    assert [allowance.has(10), allowance.has(10), allowance.has(11)] == [True, True, False]
+    clock.now = 1
+    assert allowance.has(20)
+    clock.now = 1000
+    assert not allowance.has(101)
+    assert allowance.take(100)
+
+
 def test_a_steady_rate_within_the_allowance_never_ends() -> None:
     clock = Seconds()
     allowance = Allowance(100, 10, clock)

@@ -5,21 +5,21 @@ Source: KafkaApis.handleFetchRequest, handleListOffsetRequest, handleOffsetForLe
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from streamlog.errors import StreamLogError
 from streamlog.gateway.broker import Broker
 from streamlog.gateway.error_codes import ErrorCode, code_of
-from streamlog.gateway.fetch_sessions import FetchTarget
-from streamlog.gateway.fetching import ConsumerFetch, check_leader_epoch, failure
+from streamlog.gateway.fetch_sessions import FetchContext, FetchTarget
+from streamlog.gateway.fetching import Answers, ConsumerFetch, check_leader_epoch, failure
 from streamlog.gateway.partitions import ServedPartition
 from streamlog.gateway.request import FileRegion, Request
 from streamlog.partition.reader import LogReader
 from streamlog.partition.segments import OffsetAndTimestamp
 from streamlog.records.record import IsolationLevel
 
-__all__ = ["HANDLERS"]
+__all__ = ["AT_ONCE", "HANDLERS"]
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -46,6 +46,14 @@ _SINCE: Final = {
 # ---- Fetch --------------------------------------------------------------------------------------
 async def fetch(broker: Broker, request: Request) -> dict[str, Any]:
     """Answer records, as soon as there are enough of them or the client's time is up."""
+    found = fetch_at_once(broker, request)
+    return found if isinstance(found, dict) else await found
+
+
+def fetch_at_once(
+    broker: Broker, request: Request
+) -> dict[str, Any] | Coroutine[Any, Any, dict[str, Any]]:
+    """Answer a fetch; where it has to wait for records or a thread, return how it goes on."""
     values = request.values
     context = broker.fetch_sessions.open(values, request.version)
     if context.code is not ErrorCode.NONE:
@@ -53,9 +61,22 @@ async def fetch(broker: Broker, request: Request) -> dict[str, Any]:
     if values["replicaId"] >= 0 or values["replicaState"]["replicaId"] >= 0:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # another broker is no replica of this log
         answers = [(each, failure(each.key.partition, code)) for each in context.targets]
-    else:
-        answers = await ConsumerFetch(broker, values, context.targets, request.peer).run()
-    code, session_id, answers = context.settle(answers)
+        return _fetched(broker, request, context, answers)
+    fetching = ConsumerFetch(broker, values, context.targets, request.peer)
+    found = fetching.run_at_once()
+    if found is not None:
+        return _fetched(broker, request, context, found)
+
+    async def go_on() -> dict[str, Any]:
+        return _fetched(broker, request, context, await fetching.run())
+
+    return go_on()
+
+
+def _fetched(
+    broker: Broker, request: Request, context: FetchContext, found: Answers
+) -> dict[str, Any]:
+    code, session_id, answers = context.settle(found)
     response: dict[str, Any] = {"errorCode": int(code), "sessionId": session_id}
     response["responses"] = _by_topic(answers, request.regions)
     _name_leaders(broker, answers, response)
@@ -229,6 +250,7 @@ def _refreshed(
     return served, ErrorCode.NONE
 
 
+AT_ONCE: Final = {"Fetch": fetch_at_once}
 HANDLERS: Final = {
     "Fetch": fetch,
     "ListOffsets": list_offsets,

@@ -176,6 +176,7 @@ def _add_partitions(broker: Broker, wanted: dict[str, Any], *, only_check: bool)
     registry.check_partition_count(name, count)
     if not only_check:
         broker.manager.alter_topic(name, partitions=count)
+        broker.catalog.refresh()
 
 
 # ---- deletion -----------------------------------------------------------------------------------
@@ -208,6 +209,7 @@ async def delete_topics(broker: Broker, request: Request) -> dict[str, Any]:
 def _delete(broker: Broker, entry: CatalogEntry) -> None:
     broker.check_writable()
     broker.manager.delete_topic(entry.name)
+    broker.catalog.refresh()
     broker.partitions.forget(entry.name)
 
 

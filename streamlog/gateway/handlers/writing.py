@@ -39,7 +39,7 @@ from streamlog.records.record import CompressionType
 from streamlog.records.validate import AppendOrigin
 from streamlog.topic import TopicPartition
 
-__all__ = ["HANDLERS"]
+__all__ = ["AT_ONCE", "HANDLERS"]
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -96,6 +96,44 @@ async def produce(broker: Broker, request: Request) -> dict[str, Any] | None:
             client ask for metadata again.
     """
     acks = _ACKS.get(request.values["acks"])
+    answers, waiting = _sorted_out(broker, request, acks)
+    if acks is not None and waiting:
+        await _append_waiting(broker, request, waiting, acks)
+    if acks is Acks.NONE:
+        for each in answers:
+            if any(partition["errorCode"] for partition in each["partitionResponses"]):
+                raise ConnectionAbortedError("produce with acks=0 failed")
+        return None
+    return _response(broker, answers)
+
+
+def produce_at_once(broker: Broker, request: Request) -> dict[str, Any] | None:
+    """Append the batch of a request for one partition, if that waits for nothing.
+
+    Returns:
+        The response; None where something might have to be waited for: nothing was changed.
+    """
+    acks = _ACKS.get(request.values["acks"])
+    if acks is None or acks is Acks.NONE:
+        return None
+    answers, waiting = _sorted_out(broker, request, acks)
+    if len(waiting) != 1 or _is_transactional(waiting[0][1].records):
+        return None
+    served = broker.partitions.known(waiting[0][1].topic.name, waiting[0][1].number)
+    if served is None or served.reader.is_busy:
+        return None
+    left, behind = _append_at_once(broker, request, waiting)
+    if left:
+        return None
+    if behind:  # its reader was free a moment ago: a roll by another process
+        broker.run_beside(_refresh, behind)
+    return _response(broker, answers)
+
+
+def _sorted_out(
+    broker: Broker, request: Request, acks: Acks | None
+) -> tuple[list[dict[str, Any]], list[_Waiting]]:
+    """Return the responses of all topics, and what is to be appended to those that exist."""
     answers: list[dict[str, Any]] = []
     waiting: list[_Waiting] = []
     for topic in request.values["topicData"]:
@@ -109,13 +147,10 @@ async def produce(broker: Broker, request: Request) -> dict[str, Any] | None:
                 (answer, _Produced(entry, each["index"], each["records"]))
                 for answer, each in zip(partitions, topic["partitionData"], strict=True)
             ]
-    if acks is not None and waiting:
-        await _append_waiting(broker, request, waiting, acks)
-    if acks is Acks.NONE:
-        for each in answers:
-            if any(partition["errorCode"] for partition in each["partitionResponses"]):
-                raise ConnectionAbortedError("produce with acks=0 failed")
-        return None
+    return answers, waiting
+
+
+def _response(broker: Broker, answers: list[dict[str, Any]]) -> dict[str, Any]:
     return {"responses": answers, "throttleTimeMs": 0, **_node_endpoints(broker, answers)}
 
 
@@ -124,9 +159,10 @@ def _topic(
 ) -> tuple[CatalogEntry | None, ErrorCode]:
     """Return the topic, or None and why nothing can be appended to it."""
     if request.version >= _BY_TOPIC_ID:
-        entry, missing = broker.catalog.topic_of_id(topic["topicId"]), ErrorCode.UNKNOWN_TOPIC_ID
+        entry = broker.catalog.recent_topic_of_id(topic["topicId"])
+        missing = ErrorCode.UNKNOWN_TOPIC_ID
     else:
-        entry = broker.catalog.topic(topic["name"])
+        entry = broker.catalog.recent_topic(topic["name"])
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if entry is None:
         return None, missing
@@ -145,7 +181,9 @@ async def _append_waiting(
     """Append what is for existing topics, the transactional batches in their transaction."""
     ours = [each for each in waiting if _is_transactional(each[1].records)]
     if not ours:
-        left = await _append_at_once(broker, request, waiting)
+        left, behind = _append_at_once(broker, request, waiting)
+        if behind:
+            await broker.run(_refresh, behind)
         if left:
             await broker.run(_append_all, broker, request, left, acks)
         return
@@ -179,18 +217,22 @@ async def _append_waiting(
     )
 
 
-async def _append_at_once(
+def _append_at_once(
     broker: Broker, request: Request, waiting: list[_Waiting]
-) -> list[_Waiting]:
-    """Append as long as nothing has to be waited for; return what is left for a thread."""
+) -> tuple[list[_Waiting], list[ServedPartition]]:
+    """Append as long as nothing has to be waited for.
+
+    Returns:
+        What is left for a thread, and the partitions whose readers do not know of the appends.
+    """
     if sum(len(produced.records or b"") for _, produced in waiting) > _AT_ONCE_SIZE:
-        return waiting
+        return waiting, []
     behind: list[ServedPartition] = []
 
     def append(produced: _Produced, records: bytes, origin: AppendOrigin) -> _Appended | None:
         partition = broker.partitions.known(produced.topic.name, produced.number)
         if partition is None or not partition.is_of(produced.topic.topic_id):
-            return None
+            return None  # not open, or of a former topic of the name
         if records[ATTRIBUTES_OFFSET + 1] & COMPRESSION_MASK:
             return None  # a small batch may decompress to a large one
         info = partition.append_at_once(records, origin=origin)
@@ -205,9 +247,7 @@ async def _append_at_once(
         if not _answered(broker, request, answer, produced, append):
             break
         done += 1
-    if behind:
-        await broker.run(_refresh, behind)
-    return waiting[done:]
+    return waiting[done:], behind
 
 
 def _is_transactional(records: bytes | None) -> bool:
@@ -364,3 +404,4 @@ def _refused(index: int, code: ErrorCode) -> dict[str, Any]:
 
 
 HANDLERS: Final = {"Produce": produce}
+AT_ONCE: Final = {"Produce": produce_at_once}
