@@ -46,8 +46,7 @@ def root_paths(
             root in an object store.
 
     Raises:
-        InvalidOptionError: There is no path, or a URL beside other paths.
-        InvalidRequestError: The URL is invalid.
+        InvalidOptionError: There is no path, the URL is invalid, or there are other paths beside.
     """
     texts = [path] if isinstance(path, str | os.PathLike) else list(path)
     given = [os.fspath(each).strip() for each in texts]

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from streamlog.arrow.stage import StagePlan
+from streamlog.bucket.places import is_bucket
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.replay import ReplayRule
 from streamlog.commits.staging import StagedExtent, StagedFile
@@ -25,7 +26,7 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.query.checkpoint import QueryCheckpoint
 from streamlog.root.read_roots import RootPaths
 from streamlog.spark.options import Use
-from streamlog.spark.sink_commit import commit_staged, discard_staged
+from streamlog.spark.sink_commit import commit_staged, discard_staged, plan_topics
 from streamlog.spark.sink_options import SinkOptions
 from streamlog.spark.sink_schema import sink_schema_of
 from streamlog.spark.small_batch import MAX_BYTES, MAX_ROWS, collect_small
@@ -152,6 +153,7 @@ class BatchAppender:
             options,
             sink_schema_of(df.schema, topic=self._options.topic),
             has_checksum=True,
+            topics=plan_topics(options),
         )
         staged = self._stage(df, plan, identity)
         try:
@@ -162,6 +164,7 @@ class BatchAppender:
                 rule=ReplayRule.GREATER,
                 checkpoint=checkpoint,
                 query_id=query.query_id,
+                planned=[] if plan.topics is None else [plan.topics],
                 fs=self.fs,
             )
         except BaseException:
@@ -299,7 +302,7 @@ class _Appends:
         self, roots: Sequence[str], identity: CommitIdentity, run_id: str | None
     ) -> None:
         """Raise if the app has already appended to this root in this batch of this run."""
-        key = (frozenset(map(os.path.realpath, roots)), identity.app)
+        key = (frozenset(map(_place, roots)), identity.app)
         with self._lock:
             is_second = run_id is not None and self._last.get(key) == (run_id, identity.version)
         if is_second:
@@ -313,8 +316,12 @@ class _Appends:
         """Record an append."""
         if run_id is not None:
             with self._lock:
-                key = (frozenset(map(os.path.realpath, roots)), identity.app)
+                key = (frozenset(map(_place, roots)), identity.app)
                 self._last[key] = (run_id, identity.version)
+
+
+def _place(root: str) -> str:
+    return root if is_bucket(root) else os.path.realpath(root)
 
 
 _appends: Final = _Appends()

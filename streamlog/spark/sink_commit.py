@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from streamlog.bucket.places import is_bucket
 from streamlog.commits.commit_log import CommitOutcome
 from streamlog.commits.identity import CommitIdentity, app_key
 from streamlog.commits.replay import ReplayRule
@@ -37,9 +38,11 @@ from streamlog.root.manager import LogManager
 from streamlog.spark.sink_options import SinkOptions
 
 if TYPE_CHECKING:
+    from streamlog.bucket.planned_topics import PlannedTopics
     from streamlog.maintenance.runner import Maintenance
+    from streamlog.spark.bucket_sink import OpenBucket
 
-__all__ = ["commit_staged", "discard_staged"]
+__all__ = ["commit_staged", "discard_staged", "plan_topics"]
 
 # Errors of an open partition whose topic was deleted, and perhaps created again.
 _OTHER_TOPIC: Final = (UnknownTopicError, InconsistentTopicIdError, FileMissingError)
@@ -57,6 +60,7 @@ def commit_staged(
     rule: ReplayRule,
     checkpoint: QueryCheckpoint | None,
     query_id: str | None = None,
+    planned: "Sequence[PlannedTopics]" = (),
     fs: FileSystem | None = None,
 ) -> CommitOutcome:
     """Commit the staged files of a batch, or find that it is committed.
@@ -69,6 +73,7 @@ def commit_staged(
         checkpoint: The query's checkpoint, if it can be read. It is synced first, and names the
             source of the batch.
         query_id: The query, if its checkpoint cannot be read.
+        planned: The topics of a root in an object store, as the tasks knew them.
         fs: The file system of the root; the machine's own by default. In another one the root is
             opened for this commit only.
 
@@ -87,16 +92,41 @@ def commit_staged(
     if checkpoint is not None:
         source = _source_of(checkpoint, identity.version)
         paths = checkpoint.paths_to_sync(identity.version)
-        note = _note_of(checkpoint, fs or LocalFileSystem(), options.roots, identity.app)
     with _opened(options.roots, fs) as root:
+        if checkpoint is not None:
+            local = fs or LocalFileSystem()
+            note = _note_of(checkpoint, local, root, options.roots, identity.app)
         outcome = root.commit(
-            identity, staged, options, rule=rule, source=source, note=note, sync_paths=paths
+            identity,
+            staged,
+            options,
+            planned=planned,
+            rule=rule,
+            source=source,
+            note=note,
+            sync_paths=paths,
         )
         if note is not None:
             note.remember(identity.version)
         if options.maintains:
             root.maintain()
         return outcome
+
+
+def plan_topics(options: SinkOptions) -> "PlannedTopics | None":
+    """Return the topics that tasks may write to in an object store; None for directories.
+
+    Tasks look topics up in directories themselves.
+
+    Raises:
+        UnknownTopicError: There is no such root or topic.
+        StorageError: The root cannot be read.
+    """
+    if not is_bucket(options.roots[0]):
+        return None
+    with _opened(options.roots, None) as root:
+        assert not isinstance(root, _OpenRoot)
+        return root.plan(options.topic)
 
 
 def discard_staged(
@@ -136,10 +166,16 @@ def _source_of(checkpoint: QueryCheckpoint, batch_id: int) -> BatchSource:
 
 
 def _note_of(
-    checkpoint: QueryCheckpoint, fs: FileSystem, roots: Sequence[str], app: str
+    checkpoint: QueryCheckpoint,
+    fs: FileSystem,
+    opened: "_OpenRoot | OpenBucket",
+    roots: Sequence[str],
+    app: str,
 ) -> CheckpointNote:
     """Return the note for a root, or for a replica set whichever of its roots are reachable."""
     root = roots[0]
+    if not isinstance(opened, _OpenRoot):
+        return checkpoint.note(app_key(app), directory_id=opened.root_id, place=root)
     found = RootSet.open([LogRoot.at(path, fs=fs) for path in roots]) if len(roots) > 1 else None
     if found is not None:
         directory_id: str | None = found.list.cluster_id
@@ -167,6 +203,7 @@ class _OpenRoot:
         staged: Sequence[StagedFile],
         options: SinkOptions,
         *,
+        planned: "Sequence[PlannedTopics]",
         rule: ReplayRule,
         source: BatchSource,
         note: CheckpointNote | None,
@@ -192,7 +229,14 @@ class _OpenRoot:
             if not was_open or not isinstance(error, _OTHER_TOPIC):
                 raise
         return self.commit(
-            identity, staged, options, rule=rule, source=source, note=note, sync_paths=sync_paths
+            identity,
+            staged,
+            options,
+            planned=planned,
+            rule=rule,
+            source=source,
+            note=note,
+            sync_paths=sync_paths,
         )
 
     def abort(
@@ -243,15 +287,18 @@ class _OpenRoots:
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._roots: dict[frozenset[str], _OpenRoot] = {}
+        self._roots: dict[frozenset[str], _OpenRoot | OpenBucket] = {}
 
     @contextlib.contextmanager
-    def root(self, paths: Sequence[str]) -> Iterator[_OpenRoot]:
+    def root(self, paths: Sequence[str]) -> "Iterator[_OpenRoot | OpenBucket]":
         """Yield a root to one thread at a time."""
         with self._lock:
             if self._pid != os.getpid():
                 self._pid, self._roots = os.getpid(), {}
-            found = self._roots.setdefault(frozenset(paths), _OpenRoot(None))
+            key = frozenset(paths)
+            if key not in self._roots:
+                self._roots[key] = _new(paths)
+            found = self._roots[key]
         with found.lock:
             yield found
 
@@ -262,12 +309,20 @@ class _OpenRoots:
                 root.close()
 
 
+def _new(paths: Sequence[str]) -> "_OpenRoot | OpenBucket":
+    if is_bucket(paths[0]):
+        from streamlog.spark.bucket_sink import OpenBucket  # most sinks have directories
+
+        return OpenBucket(paths[0])
+    return _OpenRoot(None)
+
+
 _open_roots: Final = _OpenRoots()
 
 
 @contextlib.contextmanager
-def _opened(paths: Sequence[str], fs: FileSystem | None) -> Iterator[_OpenRoot]:
-    if fs is None:
+def _opened(paths: Sequence[str], fs: FileSystem | None) -> "Iterator[_OpenRoot | OpenBucket]":
+    if fs is None or is_bucket(paths[0]):
         with _open_roots.root(paths) as root:
             yield root
     else:

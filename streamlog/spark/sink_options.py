@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from streamlog.bucket.places import root_paths
+from streamlog.bucket.places import is_bucket, root_paths
 from streamlog.commits.identity import CommitIdentity
 from streamlog.errors import InvalidOptionError, UnsupportedCompressionError
 from streamlog.fs.local import LocalFileSystem
@@ -71,8 +71,11 @@ class SinkOptions:
         """
         checked = check_options(options, use)
         topic = checked.get("topic")
+        roots = _roots(checked)
+        if is_bucket(roots[0]):
+            _check_bucket(checked)
         return cls(
-            roots=_roots(checked),
+            roots=roots,
             topic=None if topic is None else check_topic_name(topic),
             compression=_compression(checked),
             acks=Acks.of(parse_choice(checked, "kafka.acks", _ACKS, default="all")),
@@ -95,6 +98,8 @@ class SinkOptions:
             InvalidRequestError: One of several roots does not belong to the set of the others.
             UnavailableError: None of several roots can be read.
         """
+        if is_bucket(self.roots[0]):
+            return self
         return replace(self, roots=staging_roots(self.roots, topic=self.topic))
 
     def identity(self, query_id: str | None, version: int) -> CommitIdentity:
@@ -121,13 +126,29 @@ def _roots(options: Mapping[str, str]) -> tuple[str, ...]:
     return root_paths(path, LocalFileSystem(), resolve=_local)
 
 
+def _check_bucket(options: Mapping[str, str]) -> None:
+    """Refuse options that have no meaning in an object store."""
+    for name in ("flush.messages", "flush.ms"):
+        if name in options:
+            raise InvalidOptionError(
+                f"option {name} has no meaning in an object store",
+                expected="no such option: every commit is durable when it is made",
+            )
+    if options.get("maintenance", "off").strip().lower() == "auto":
+        raise InvalidOptionError(
+            "option maintenance=auto is not supported for a root in an object store",
+            hint="run it beside the query: streamlog --path URL maintain --every 5m",
+        )
+
+
 def _local(path: str) -> str:
     root = local_path(path)
     if root is None:
         raise InvalidOptionError(
             "option path is not a local path",
             got=path,
-            expected="a path or a file: URI that driver and all executors can access",
+            expected="a path or a file: URI that driver and all executors can access, or an object "
+            "store: s3://, gs://, az://",
         )
     return root
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from streamlog.arrow.schema import SinkSchema
     from streamlog.arrow.stage import StagePlan
+    from streamlog.bucket.planned_topics import PlannedTopics
     from streamlog.spark.sink_options import SinkOptions
     from streamlog.spark.source_options import SourceOptions
 
@@ -58,7 +59,13 @@ def read_task(partition: InputPartition, options: "SourceOptions") -> "Iterator[
     settle(os.getpid())
 
 
-def stage_plan(options: "SinkOptions", schema: "SinkSchema", *, has_checksum: bool) -> "StagePlan":
+def stage_plan(
+    options: "SinkOptions",
+    schema: "SinkSchema",
+    *,
+    has_checksum: bool,
+    topics: "PlannedTopics | None" = None,
+) -> "StagePlan":
     """Return the part of a sink's options that its tasks need."""
     from streamlog.arrow.stage import StagePlan
 
@@ -68,6 +75,7 @@ def stage_plan(options: "SinkOptions", schema: "SinkSchema", *, has_checksum: bo
         topic=options.topic,
         compression=options.compression,
         has_checksum=has_checksum,
+        topics=topics,
     )
 
 

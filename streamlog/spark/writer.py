@@ -34,13 +34,15 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.query.checkpoint import QueryCheckpoint
 from streamlog.spark.options import Use
-from streamlog.spark.sink_commit import commit_staged, discard_staged
+from streamlog.spark.sink_commit import commit_staged, discard_staged, plan_topics
 from streamlog.spark.sink_options import SinkOptions
 from streamlog.spark.sink_schema import sink_schema_of
 from streamlog.spark.tasks import settle, stage_plan, stage_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from streamlog.bucket.planned_topics import PlannedTopics
 
 __all__ = ["BATCH_ID_PROPERTY", "QUERY_ID_PROPERTY", "batch_writer", "stream_writer"]
 
@@ -58,11 +60,13 @@ class StagedRows(WriterCommitMessage):
         query_id: Its query; None for a batch `write`.
         session_location: The session's location for checkpoints, if set. Spark sends the settings
             of a session to tasks but not to the committing process.
+        planned: The topics of its rows as it knew them, of a root in an object store.
     """
 
     staged: StagedFile
     query_id: str | None = None
     session_location: str | None = None
+    planned: "PlannedTopics | None" = None
 
 
 def stream_writer(
@@ -120,7 +124,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self.fs: FileSystem | None = None
         self._options = options
         self._schema = sink_schema_of(schema, topic=options.topic)
-        _check_topic(options)
+        self._topics = _find_topics(options)
         checkpoint = _find_checkpoint(options)
         self._query_id = checkpoint and checkpoint.query_id()
 
@@ -134,9 +138,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
             iterator,
             identity=identity,
             has_checksum=True,
+            topics=self._topics,
             fs=self.fs,
         )
-        return StagedRows(staged, query_id, _find_task_property(SESSION_LOCATION_PROPERTY))
+        return StagedRows(
+            staged,
+            query_id,
+            _find_task_property(SESSION_LOCATION_PROPERTY),
+            _planned_of(staged, self._topics),
+        )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the staged rows of all tasks, or find that they are committed."""
@@ -148,6 +158,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             rule=ReplayRule.NEXT,
             checkpoint=_find_checkpoint(self._options, reported),
             query_id=reported.query_id,
+            planned=_planned(messages),
             fs=self.fs,
         )
         settle(os.getpid())
@@ -166,7 +177,7 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
         self._schema = sink_schema_of(schema, topic=options.topic)
-        _check_topic(options)
+        self._topics = _find_topics(options)
         if options.app_id is None or options.version is None:
             self._identity = CommitIdentity.anonymous(random_module.SystemRandom())
         else:
@@ -180,8 +191,9 @@ class BatchWriter(DataSourceArrowWriter):
             iterator,
             identity=self._identity,
             has_checksum=not self._identity.is_anonymous,
+            topics=self._topics,
         )
-        return StagedRows(staged)
+        return StagedRows(staged, planned=_planned_of(staged, self._topics))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit the staged rows of all tasks, or find that they are committed."""
@@ -191,6 +203,7 @@ class BatchWriter(DataSourceArrowWriter):
             _staged_files(messages),
             rule=ReplayRule.GREATER,
             checkpoint=None,
+            planned=_planned(messages),
         )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -198,10 +211,12 @@ class BatchWriter(DataSourceArrowWriter):
         discard_staged(self._options, self._identity, _staged_files(messages))
 
 
-def _check_topic(options: SinkOptions) -> None:
+def _find_topics(options: SinkOptions) -> "PlannedTopics | None":
     """Raise now if the topic does not exist, not when a task encodes its first row."""
-    if options.topic is not None:
+    topics = plan_topics(options)
+    if topics is None and options.topic is not None:
         SinkTopics(*map(LogRoot.at, options.roots)).find(options.topic)
+    return topics
 
 
 def _find_checkpoint(
@@ -221,6 +236,20 @@ def _find_checkpoint(
 def _staged_files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
     """Return the files of the finished tasks; the message of a failed task is None."""
     return [message.staged for message in messages if isinstance(message, StagedRows)]
+
+
+def _planned(messages: Sequence[WriterCommitMessage | None]) -> "list[PlannedTopics]":
+    """Return the topics as the tasks knew them."""
+    return [
+        message.planned
+        for message in messages
+        if isinstance(message, StagedRows) and message.planned is not None
+    ]
+
+
+def _planned_of(staged: StagedFile, topics: "PlannedTopics | None") -> "PlannedTopics | None":
+    """Return the planned topics that a task wrote to; a new topic's rows are checked later."""
+    return None if topics is None else topics.only({extent.topic for extent in staged.extents})
 
 
 def _first(messages: Sequence[WriterCommitMessage | None]) -> StagedRows:
@@ -252,7 +281,8 @@ def _stage_task(
     *,
     identity: CommitIdentity,
     has_checksum: bool,
+    topics: "PlannedTopics | None",
     fs: FileSystem | None = None,
 ) -> StagedFile:
-    plan = stage_plan(options, schema, has_checksum=has_checksum)
+    plan = stage_plan(options, schema, has_checksum=has_checksum, topics=topics)
     return stage_task(plan, batches, app=identity.app, version=identity.version, fs=fs)

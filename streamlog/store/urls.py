@@ -4,7 +4,7 @@ import re
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from streamlog.errors import InvalidRequestError
+from streamlog.errors import InvalidOptionError
 
 __all__ = ["StoreUrl", "is_store_url"]
 
@@ -41,20 +41,20 @@ class StoreUrl(NamedTuple):
         """Return the parts of a URL.
 
         Raises:
-            InvalidRequestError: The scheme is unknown, the bucket is missing, a part of the path
+            InvalidOptionError: The scheme is unknown, the bucket is missing, a part of the path
                 is empty, `.` or `..`, or the URL has a password, a query or a fragment.
         """
         found = _SCHEME.match(url)
         scheme = _CANONICAL.get(found[1].lower()) if found else None
         if found is None or scheme is None:
             known = ", ".join(f"{each}://" for each in _CANONICAL)
-            raise InvalidRequestError(
+            raise InvalidOptionError(
                 "unknown kind of object store", got=_shown(url), expected=known
             )
         parts = urlsplit(url)
         is_azure = scheme.startswith("abfs")
         if parts.query or parts.fragment or parts.password or (parts.username and not is_azure):
-            raise InvalidRequestError(
+            raise InvalidOptionError(
                 "the URL of an object store names a bucket and a path only",
                 got=_shown(url),
                 expected=f"{scheme}://BUCKET/PATH",
@@ -62,12 +62,12 @@ class StoreUrl(NamedTuple):
             )
         if (not parts.netloc) != (scheme in _WITHOUT_BUCKET):
             example = "/PATH" if scheme in _WITHOUT_BUCKET else "BUCKET/PATH"
-            raise InvalidRequestError(
+            raise InvalidOptionError(
                 "invalid URL of an object store", got=_shown(url), expected=f"{scheme}://{example}"
             )
         prefix = parts.path.strip("/")
         if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
-            raise InvalidRequestError(
+            raise InvalidOptionError(
                 "invalid path of an object store",
                 got=_shown(url),
                 expected="a path without empty parts, . and ..",

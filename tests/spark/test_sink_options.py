@@ -57,7 +57,8 @@ def test_a_file_uri_names_the_root():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"path": "hdfs://name/log"}, "not a local path"),
+        ({"path": "hdfs://name/log"}, "unknown kind of object store"),
+        ({"path": "hdfs:/log"}, "not a local path"),
         ({"path": ""}, "option path is missing"),
         ({"kafka.compression.type": "brotli"}, "kafka.compression.type"),
         ({"kafka.acks": "2"}, "kafka.acks"),

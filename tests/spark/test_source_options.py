@@ -56,8 +56,14 @@ def test_path_is_made_absolute_and_plain(path):
     assert parse(path=path).paths == ("/log",)
 
 
-def test_remote_path_is_refused():
-    refused("not a local path", path="s3a://bucket/log")
+def test_a_url_of_an_object_store_is_spelled_in_one_way():
+    assert parse(path="s3a://bucket/log/").paths == ("s3://bucket/log",)
+    assert parse(path="gs://bucket/orders-0", subscribe="a").choice.topics == ("a",)
+
+
+def test_other_remote_paths_are_refused():
+    refused("unknown kind of object store", path="hdfs://name/log")
+    refused("not a local path", path="hdfs:/log")
 
 
 # ---- which topics -------------------------------------------------------------------------------

@@ -1,0 +1,86 @@
+"""An S3 server of its own for tests, which counts requests and can answer late."""
+
+import os
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterable
+from typing import Any
+
+SETTINGS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_REGION": "us-east-1",
+    "AWS_ALLOW_HTTP": "true",
+}
+
+
+def choose_endpoint() -> str:
+    """Set the environment of an S3 client, for a server that may be started later.
+
+    Spark passes its environment on when it starts, long before the first test needs the server.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{free.getsockname()[1]}"
+    os.environ.update(SETTINGS)
+    os.environ["AWS_ENDPOINT"] = endpoint
+    return endpoint
+
+
+class S3Server:
+    """moto behind an endpoint.
+
+    Args:
+        endpoint: Where to listen.
+
+    Attributes:
+        delay_s: Seconds by which each answer is late.
+        requests: Method and path of each request.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        from moto.moto_server.werkzeug_app import (
+            DomainDispatcherApplication,
+            create_backend_app,
+        )
+        from werkzeug.serving import WSGIRequestHandler, make_server
+
+        class Quiet(WSGIRequestHandler):
+            """Keeps connections open, as S3 does, and logs nothing."""
+
+            protocol_version = "HTTP/1.1"
+
+            def log(self, *_: object) -> None:
+                """Log nothing."""
+
+        self.endpoint = endpoint
+        self.delay_s = 0.0
+        self.requests: list[tuple[str, str]] = []
+        self._app = DomainDispatcherApplication(create_backend_app)
+        port = int(endpoint.rpartition(":")[2])
+        self._server = make_server("127.0.0.1", port, self, threaded=True, request_handler=Quiet)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        self._buckets = 0
+
+    def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer one request."""
+        self.requests.append((environ["REQUEST_METHOD"], environ["PATH_INFO"]))
+        if self.delay_s:
+            time.sleep(self.delay_s)
+        return self._app(environ, start)
+
+    def new_bucket(self) -> str:
+        """Create a bucket, and return the URL of a root in it."""
+        self._buckets += 1
+        name = f"bucket-{self._buckets}"
+        request = urllib.request.Request(f"{self.endpoint}/{name}", method="PUT")
+        urllib.request.urlopen(request).close()
+        return f"s3://{name}/root"
+
+    def stop(self) -> None:
+        """Stop."""
+        self._server.shutdown()
+        self._thread.join()
