@@ -1,6 +1,7 @@
 """A verb: the options shared by all verbs, and its work, imported when the verb runs."""
 
 import functools
+import gc
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,10 +31,16 @@ def load(name: str) -> Any:
     """Return the object named `MODULE:NAME` of this package: the package's only late import.
 
     Modules that do a verb's work load numpy, `terminal` loads rich: too slow for `--help`,
-    completion and output to a pipe.
+    completion and output to a pipe. What is loaded stays, so collecting garbage meanwhile would
+    only take time, a fifth of it.
     """
     module, _, attribute = name.partition(":")
-    return getattr(import_module(f"streamlog.cli.{module}"), attribute)
+    gc.disable()
+    try:
+        return getattr(import_module(f"streamlog.cli.{module}"), attribute)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from streamlog.errors import InvalidOptionError, LockTimeoutError, StreamLogError
 from streamlog.fs.api import FileLock
@@ -20,8 +20,10 @@ from streamlog.gateway.connection import ClientReader, Connection, MemoryBudget
 from streamlog.gateway.security import tls_context
 from streamlog.gateway.settings import Address, GatewaySettings
 from streamlog.gateway.transactions.coordinator import TransactionCoordinator
-from streamlog.maintenance.runner import Maintenance
 from streamlog.root.manager import LogManager
+
+if TYPE_CHECKING:
+    from streamlog.maintenance.runner import Maintenance
 
 __all__ = ["Gateway", "serve"]
 
@@ -190,21 +192,27 @@ def _only_server(manager: LogManager) -> FileLock:
     return lock
 
 
+def _maintenance(root: str) -> "Maintenance":
+    """Return the maintenance of a root; its code is loaded when it is due, after the start."""
+    from streamlog.maintenance.runner import Maintenance
+
+    return Maintenance(root)
+
+
 async def _maintain(broker: Broker) -> None:
     """Run due retention and compaction, in slices, beside the requests."""
-    maintenance = await broker.run(Maintenance, broker.manager.root)
-    delay_s = broker.config.serve.log_initial_task_delay_ms / 1000
+    await asyncio.sleep(broker.config.serve.log_initial_task_delay_ms / 1000)
+    maintenance = await broker.run(_maintenance, broker.manager.root)
     try:
         while True:
-            await asyncio.sleep(delay_s)
-            delay_s = _TICK_S
             try:
                 report = await broker.run(maintenance.run_due, budget_ms=_TICK_BUDGET_MS)
             except StreamLogError as error:
                 _logger.warning("maintenance: %s", error)
-                continue
-            for each in report.errors:
-                _logger.warning("maintenance: %s", each)
+            else:
+                for each in report.errors:
+                    _logger.warning("maintenance: %s", each)
+            await asyncio.sleep(_TICK_S)
     finally:
         maintenance.close()
 

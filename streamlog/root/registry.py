@@ -22,6 +22,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
@@ -41,6 +42,7 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.files import stat_directory
+from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import META_PROPERTIES, LogRoot
 from streamlog.fs.names import NAME_SIZE_MAX, temporary_base
 from streamlog.partition import checkpoints
@@ -104,6 +106,7 @@ MAX_PARTITIONS: Final = 100_000  # of one topic; a larger directory listing is i
 
 _AUTO_CREATE: Final = "auto.create.topics.enable"
 _LOCK_TIMEOUT_MS: Final = 30_000
+_SYNCING_THREADS: Final = 8
 STRAY_SUFFIX: Final = "-stray"  # UnifiedLog.STRAY_DIR_SUFFIX
 _DELETE_SUFFIX: Final = "-delete"
 # LogFileUtils.DELETE_DIR_SUFFIX; with the topic id, where Kafka has a random one
@@ -149,8 +152,7 @@ def create_topic(
         finish_deletion(root, topic)
         remove_half_made(root, topic)
         topic_id = new_topic_id(root.random)
-        for number in range(partitions):
-            make_partition(root, TopicPartition(topic, number), topic_id)
+        _make_partitions(root, topic, range(partitions), topic_id)
         root.fs.sync_directory(root.path)
         own = {key: text_of(value) for key, value in configs.items()}
         write_topic_properties(root, topic, own)
@@ -208,8 +210,7 @@ def ensure_partition(root: LogRoot, partition: TopicPartition) -> str:
             finish_deletion(root, partition.topic)
         numbers = numbers_to_make(root, partition)
         topic_id = _topic_id(root, partition)
-        for number in numbers:
-            make_partition(root, TopicPartition(partition.topic, number), topic_id)
+        _make_partitions(root, partition.topic, numbers, topic_id)
         root.fs.sync_directory(root.path)
         if not is_known:
             write_topic_properties(root, partition.topic, {})
@@ -302,6 +303,29 @@ def _topic_id(root: LogRoot, partition: TopicPartition) -> str:
         if topic_id is not None:
             return topic_id
     return new_topic_id(root.random)
+
+
+def _make_partitions(root: LogRoot, topic: str, numbers: Collection[int], topic_id: str) -> None:
+    """Create the directories of partitions; their names are not durable yet.
+
+    On a disk in threads, since most of the time passes in syncs, which a file system merges: the 50
+    partitions of `__consumer_offsets` take a fifth of the time.
+
+    Raises:
+        StorageError: The disk failed, for one of them or more; all others were tried.
+    """
+
+    def make(number: int) -> None:
+        make_partition(root, TopicPartition(topic, number), topic_id)
+
+    if len(numbers) == 1 or not isinstance(root.fs, LocalFileSystem):
+        for number in numbers:
+            make(number)
+        return
+    with ThreadPoolExecutor(min(len(numbers), _SYNCING_THREADS)) as threads:
+        made = [threads.submit(make, number) for number in numbers]
+    for each in made:
+        each.result()
 
 
 def make_partition(root: LogRoot, partition: TopicPartition, topic_id: str) -> None:
@@ -419,8 +443,7 @@ def alter_topic(
             refuse_strangers(root.fs, root.partition(TopicPartition(topic, number)))
         if added:
             topic_id = _topic_id(root, TopicPartition(topic, added[0]))
-            for number in added:
-                make_partition(root, TopicPartition(topic, number), topic_id)
+            _make_partitions(root, topic, added, topic_id)
             root.fs.sync_directory(root.path)
         if changed != own:
             write_topic_properties(root, topic, changed)

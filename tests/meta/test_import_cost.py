@@ -41,6 +41,13 @@ def test_spark_source_is_planned_without_numba() -> None:
     assert "streamlog.records.kernels" not in loaded
 
 
+def test_a_server_starts_without_what_only_maintenance_and_numbers_of_records_need() -> None:
+    loaded = loaded_by("import streamlog.cli.serve")
+    assert "streamlog.gateway.server" in loaded
+    assert loaded & (HEAVY - {"numpy"} | {"llvmlite", "cryptography", "rich"}) == set()
+    assert loaded & {"streamlog.maintenance", "streamlog.cleaner", "streamlog.spark"} == set()
+
+
 def test_the_module_that_spark_imports_everywhere_is_cheap() -> None:
     """Spark imports every `pyspark_…` module when it meets an unknown format."""
     path = ROOT / "streamlog" / "spark" / "_autoload"
