@@ -17,8 +17,10 @@ from streamlog.binary.crc import crc32, crc32c
 from streamlog.errors import CorruptRecordError, LimitExceededError
 from streamlog.records.layout import (
     ATTRIBUTES_OFFSET,
+    BASE_TIMESTAMP_OFFSET,
     CRC_OFFSET,
     CURRENT_MAGIC,
+    LAST_OFFSET_DELTA_OFFSET,
     LENGTH_OFFSET,
     LOG_OVERHEAD,
     MAGIC_OFFSET,
@@ -27,7 +29,7 @@ from streamlog.records.layout import (
     RECORD_BATCH_OVERHEAD,
 )
 from streamlog.records.legacy_layout import MIN_MESSAGE_SIZE
-from streamlog.records.plain_headers import numba_is_loaded
+from streamlog.records.plain_headers import MIN_LENGTHS, numba_is_loaded
 from streamlog.records.table import (
     BASE_OFFSET,
     LAST_OFFSET,
@@ -49,6 +51,7 @@ __all__ = [
     "has_lost_offset",
     "how_to_go_on",
     "plain_count_in_order",
+    "plain_find_candidates",
     "sound_chunks",
     "unsound",
     "walk_headers",
@@ -236,6 +239,7 @@ def how_to_go_on(path: str) -> str:
 _TELLING: Final = 32  # minimum run of zeros that counts as lost; shorter ones may be data
 _BLOCK: Final = 512  # the smallest unit a disk writes; file systems lose multiples of it
 
+_AT_ONCE: Final = 1 << 16  # positions
 _FREE: Final = 64 << 20  # bytes of candidates that are checked in any case
 
 
@@ -266,19 +270,12 @@ def find_sound(records: FileRecords, base_offset: int, place: Place, end: int) -
         LimitExceededError: The file holds so many candidates with wrong checksums that it must be
             crafted to keep the search busy.
     """
-    from streamlog.segment import kernels
-
     budget = _FREE + 4 * (end - place.position)
     position = place.position + 1
     while end - position >= MIN_MESSAGE_SIZE:
         window = as_source(records.file.pread(min(CHUNK_SIZE, end - position), position))
-        at = -1
-        while True:
-            at = kernels.find_candidate(
-                window, at + 1, end - position, place.next_offset, base_offset + MAX_INT32
-            )
-            if at < 0:
-                break
+        find = _find_candidates if numba_is_loaded() else plain_find_candidates
+        for at in find(window, end - position, place.next_offset, base_offset + MAX_INT32):
             batch = _batch_at(records, position + at)
             if fits_checksum(batch):
                 return position + at
@@ -293,6 +290,54 @@ def find_sound(records: FileRecords, base_offset: int, place: Place, end: int) -
             break  # searched to its end, or truncated by another process
         position += window.size - RECORD_BATCH_OVERHEAD + 1
     return None
+
+
+def _find_candidates(
+    window: NDArray[np.uint8], left: int, first_offset: int, last_offset: int
+) -> Iterator[int]:
+    """Yield the positions that the kernel `find_candidate` finds one after another."""
+    from streamlog.segment import kernels
+
+    at = kernels.find_candidate(window, 0, left, first_offset, last_offset)
+    while at >= 0:
+        yield at
+        at = kernels.find_candidate(window, at + 1, left, first_offset, last_offset)
+
+
+def plain_find_candidates(
+    window: NDArray[np.uint8], left: int, first_offset: int, last_offset: int
+) -> Iterator[int]:
+    """Do the same without numba: each append to a file that others read may show half a batch.
+
+    Few positions have a plausible length, so that only the lengths are read all at once.
+    """
+    view = memoryview(window)
+    for start in range(0, window.size - MIN_MESSAGE_SIZE + 1, _AT_ONCE):
+        piece = window[start : start + _AT_ONCE + MIN_MESSAGE_SIZE - 1]
+        magic = piece[MAGIC_OFFSET : len(piece) - MIN_MESSAGE_SIZE + 1 + MAGIC_OFFSET]
+        at = np.flatnonzero(magic <= CURRENT_MAGIC)
+        length = piece[at + LENGTH_OFFSET].astype(np.int8).astype(np.int64)
+        for place in range(LENGTH_OFFSET + 1, LOG_OVERHEAD):
+            length = length << 8 | piece[at + place]
+        at += start
+        for here in at[(length >= MIN_LENGTHS[0]) & (length <= left - at - LOG_OVERHEAD)].tolist():
+            if _may_start(view, here, first_offset, last_offset):
+                yield here
+
+
+def _may_start(window: memoryview, at: int, first_offset: int, last_offset: int) -> bool:
+    """Return whether a batch that has room at `at` may start there by its other fields."""
+    magic = window[at + MAGIC_OFFSET]
+    length = int.from_bytes(window[at + LENGTH_OFFSET : at + LOG_OVERHEAD], "big")
+    base_offset = int.from_bytes(window[at : at + LENGTH_OFFSET], "big", signed=True)
+    if length < MIN_LENGTHS[magic] or not first_offset <= base_offset <= last_offset:
+        return False
+    if magic < CURRENT_MAGIC:
+        return True
+    delta = window[at + LAST_OFFSET_DELTA_OFFSET : at + BASE_TIMESTAMP_OFFSET]
+    return len(window) - at >= RECORD_BATCH_OVERHEAD and (
+        0 <= int.from_bytes(delta, "big", signed=True) <= last_offset - base_offset
+    )
 
 
 def _batch_at(records: FileRecords, position: int) -> bytes:

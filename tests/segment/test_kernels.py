@@ -12,7 +12,7 @@ from streamlog.records.table import BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, WIDT
 from streamlog.segment import kernels
 from streamlog.segment.file_records import walk_to
 from streamlog.segment.indexes import IndexState, choose_entries
-from streamlog.segment.walk import plain_count_in_order
+from streamlog.segment.walk import plain_count_in_order, plain_find_candidates
 from streamlog.segment.walk_layout import (
     CONTINUE,
     ENTRY_MISSED,
@@ -103,6 +103,20 @@ def test_find_candidate_agrees_with_its_twin(
     left = len(buffer) + more
     found = kernels.find_candidate(as_source(buffer), start, left, first, last)
     assert found == twins.find_candidate(buffer, start, left, first, last)
+
+
+@settings(deadline=None)  # kernels are compiled at first use
+@given(damaged(), st.integers(0, 200), offsets, offsets, st.sampled_from([7, 64, 1 << 16]))
+def test_the_search_without_numba_finds_the_same_candidates(
+    buffer: bytes, more: int, first: int, last: int, at_once: int
+) -> None:
+    window, left = as_source(buffer), len(buffer) + more
+    found, at = [], -1
+    while (at := kernels.find_candidate(window, at + 1, left, first, last)) >= 0:
+        found.append(at)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamlog.segment.walk._AT_ONCE", at_once)
+        assert list(plain_find_candidates(window, left, first, last)) == found
 
 
 @settings(deadline=None)  # kernels are compiled at first use
