@@ -1,11 +1,12 @@
 """Loops over the records of few batches in plain Python, for processes that have no numba yet.
 
-Loading numba takes half a second and 100 MB, as much as these loops take for half a million
-records. So they handle that many at first, and later as many as a hundredth of a processor can;
-beyond this allowance, the compiled twins take over for good: `streamlog.records.kernels` and
+Loading numba takes half a second, as much as these loops take for 300,000 records, and 110 MB of
+memory. So they handle that many at first, and later as many as a hundredth of a processor can.
+Beyond this allowance the compiled twins take over for good: `streamlog.records.kernels` and
 `streamlog.records.validate_kernels`, which have the contracts of the functions here.
 """
 
+import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,12 +22,12 @@ from streamlog.records import plain_headers
 from streamlog.records import slot as s
 from streamlog.records.layout import (
     ATTRIBUTES_OFFSET,
-    BATCH_HEADER,
     COMPRESSION_MASK,
     LENGTH_OFFSET,
     LOG_OVERHEAD,
     MIN_RECORD_SIZE,
     RECORD_BATCH_OVERHEAD,
+    RECORDS_COUNT_OFFSET,
     TIMESTAMP_TYPE_MASK,
 )
 from streamlog.records.plain_headers import compiled, numba_is_loaded
@@ -60,9 +61,11 @@ __all__ = [
 
 FEW_RECORDS: Final = 2_000  # at once, take some milliseconds
 QUICK_RECORDS: Final = 100  # at once, take a fraction of a millisecond
-RESERVE: Final = 500_000  # take as long as loading numba
+RESERVE: Final = 300_000  # take as long as loading numba
 PER_SECOND: Final = 10_000  # take a hundredth of a second
 
+_LENGTH: Final = struct.Struct(">i")
+_NOTHING: Final[tuple[int, ...]] = (0, 0, 0)  # the facts about a batch without records
 _MAX_VARINT: Final = 5  # bytes
 _MAX_VARLONG: Final = 10
 _BITS_32: Final = (1 << 32) - 1
@@ -114,7 +117,7 @@ def record_loops(records: int) -> ModuleType:
 
 def append_loops(source: NDArray[np.uint8]) -> ModuleType:
     """Return the module whose loops suit the records of an append: uint8[m], not trusted."""
-    if not numba_is_loaded() and _are_few(_claimed_records(memoryview(source))):
+    if not numba_is_loaded() and _are_few(_claims(memoryview(source))[1]):
         return sys.modules[__name__]
     return compiled("validate_kernels")
 
@@ -123,7 +126,7 @@ def is_quick(source: Buffer) -> bool:
     """Return whether the loops over an append take no time to load, and little to run."""
     if numba_is_loaded():
         return True
-    records = _claimed_records(memoryview(source))
+    records = _claims(memoryview(source))[1]
     return records <= QUICK_RECORDS and _allowance.has(records)
 
 
@@ -131,15 +134,16 @@ def _are_few(records: int) -> bool:
     return records <= FEW_RECORDS and not numba_is_loaded() and _allowance.take(records)
 
 
-def _claimed_records(buffer: memoryview) -> int:
-    """Return how many records the v2 batches at the start of `buffer` claim to hold."""
-    records = position = 0
+def _claims(buffer: memoryview) -> tuple[int, int]:
+    """Return how many v2 batches the start of `buffer` claims to hold, and how many records."""
+    batches = records = position = 0
     while len(buffer) - position >= RECORD_BATCH_OVERHEAD:
-        (*_, count) = BATCH_HEADER.unpack_from(buffer, position)
+        (length,) = _LENGTH.unpack_from(buffer, position + LENGTH_OFFSET)
+        (count,) = _LENGTH.unpack_from(buffer, position + RECORDS_COUNT_OFFSET)
         records += max(count, 0)
-        field = buffer[position + LENGTH_OFFSET : position + LOG_OVERHEAD]
-        position += LOG_OVERHEAD + max(int.from_bytes(field, "big", signed=True), 0)
-    return records
+        batches += 1
+        position += LOG_OVERHEAD + max(length, 0)
+    return batches, records
 
 
 # ---- one record ----------------------------------------------------------------------------------
@@ -200,6 +204,58 @@ def _read_varlong(data: memoryview, position: int, end: int) -> tuple[int, int]:
     return 0, -1
 
 
+def _skim_record(data: memoryview, position: int, batch_end: int) -> tuple[int, ...] | None:
+    """Return the start of `RecordPlaces` for a sound record of short numbers and no headers.
+
+    In the usual order of the fields, each number of one or two bytes: written out, since calls take
+    most of the time of `_read_record`, which decides on any other record.
+
+    Args:
+        data: The bytes; not trusted.
+        position: Start of the record.
+        batch_end: Where it must end.
+    """
+    try:
+        length = data[position]
+        position += 1
+        if length >= 0x80:
+            length += (data[position] << 7) - 0x80
+            position += 1
+        end = position + (length >> 1)
+        if length & 1 or length >= 0x4000 or end > batch_end:
+            return None
+        timestamp, offset = data[position + 1], data[position + 2]
+        position += 3
+        if timestamp >= 0x80:
+            timestamp += (offset << 7) - 0x80
+            offset = data[position]
+            position += 1
+        if offset >= 0x80:
+            offset += (data[position] << 7) - 0x80
+            position += 1
+        if timestamp >= 0x4000 or offset >= 0x4000:
+            return None
+        key_size = data[position]
+        key = position = position + 1
+        if key_size & 1 == 0:
+            position += key_size >> 1
+        if key_size >= 0x80 or position >= end:
+            return None
+        value_size = data[position]
+        position += 1
+        if value_size >= 0x80:
+            value_size += (data[position] << 7) - 0x80
+            position += 1
+        if not value_size & 1:
+            position += value_size >> 1
+        if position + 1 != end or value_size >= 0x4000 or data[position]:
+            return None
+        timestamp, offset = timestamp >> 1 ^ -(timestamp & 1), offset >> 1 ^ -(offset & 1)
+        return end, timestamp, offset, key, key_size >> 1 ^ -(key_size & 1)
+    except IndexError:  # no room for all numbers
+        return None
+
+
 def _read_record(data: memoryview, position: int, batch_end: int) -> RecordPlaces:
     """Check the record at `position` completely, and return the positions of its fields."""
     length, position = _read_varint(data, position, batch_end)
@@ -253,15 +309,14 @@ def _wrap_int64(value: int) -> int:
     return (value + (1 << 63)) % _INT64_SPAN - (1 << 63)
 
 
-def _can_hold(source: NDArray[np.uint8], start: int, end: int) -> bool:
-    return 0 <= start <= end <= source.size and source.size >= WORD_SIZE
+def _can_hold(source: memoryview | NDArray[np.uint8], start: int, end: int) -> bool:
+    return 0 <= start <= end <= len(source) >= WORD_SIZE
 
 
 # ---- appending: twins of `validate_kernels` ------------------------------------------------------
 def count_batches(source: NDArray[np.uint8]) -> int:
-    """Return how many batches `inspect_batches` finds at most."""
-    rows, _, _ = plain_headers.scan_batches(memoryview(source))
-    return len(rows)
+    """Return how many batches `inspect_batches` finds at most, from their lengths."""
+    return _claims(memoryview(source))[0]
 
 
 def inspect_batches(
@@ -273,30 +328,31 @@ def inspect_batches(
     out_seen: NDArray[np.int64],
 ) -> int:
     """Read and check the v2 batches of an append: headers, checksums, uncompressed records."""
-    view = memoryview(source)
-    position = row = largest = attributes = 0
-    while position < len(view):
-        stop, batch = plain_headers.read_batch(view, position)
+    view, seen = memoryview(source), [0] * s.SEEN_WIDTH
+    position = row = 0
+    status: int = s.OK
+    while status == s.OK and position < len(view):
+        status, batch = plain_headers.read_batch(view, position)
         if batch is None:
-            return stop
+            break
         size, end = batch[SIZE], position + batch[SIZE]
         if crc32c(view[position + ATTRIBUTES_OFFSET : end]) != batch[CRC]:
-            return s.BAD_CHECKSUM
+            status = s.BAD_CHECKSUM
+            break
         out_fields[row] = batch
-        out_found[row] = 0
-        attributes |= batch[ATTRIBUTES]
-        largest = max(largest, size)
-        out_seen[s.SEEN_BATCHES : s.SEEN_LARGEST + 1] = row + 1, end, largest
-        out_seen[s.ALL_ATTRIBUTES] = attributes
+        seen[s.SEEN_BATCHES], seen[s.SEEN_END] = row + 1, end
+        seen[s.SEEN_LARGEST] = max(seen[s.SEEN_LARGEST], size)
+        seen[s.ALL_ATTRIBUTES] |= batch[ATTRIBUTES]
+        found = _NOTHING
         if batch[COUNT] > 0 and not batch[ATTRIBUTES] & COMPRESSION_MASK:
-            out_seen[s.ERROR_BATCH] = row
+            seen[s.ERROR_BATCH] = row
             span = position + RECORD_BATCH_OVERHEAD, end
-            status = _inspect(source, span, batch, (earliest, latest), out_found[row], out_seen)
-            if status != s.OK:
-                return status
+            status, found = _inspect(view, span, batch, (earliest, latest), seen)
+        out_found[row] = found
         position = end
         row += 1
-    return s.OK
+    out_seen[:] = seen
+    return status
 
 
 def inspect_records(
@@ -309,55 +365,63 @@ def inspect_records(
     out_seen: NDArray[np.int64],
 ) -> int:
     """Check every record of the batches and collect the facts that the rules of appending need."""
-    out_seen[s.SEEN_GAPS :] = 0
-    out_found[: len(spans)] = 0
+    view, seen = memoryview(source), out_seen.tolist()
+    seen[s.SEEN_GAPS :] = [0] * (s.SEEN_WIDTH - s.SEEN_GAPS)
+    status = s.OK
     for row, (span, batch) in enumerate(zip(spans.tolist(), fields.tolist(), strict=True)):
-        if span[0] < 0:
-            continue
-        out_seen[s.ERROR_BATCH] = row
-        status = _inspect(source, span, batch, (earliest, latest), out_found[row], out_seen)
+        found = _NOTHING
+        if span[0] >= 0:
+            seen[s.ERROR_BATCH] = row
+            status, found = _inspect(view, span, batch, (earliest, latest), seen)
+        out_found[row] = found
         if status != s.OK:
-            return status
-    return s.OK
+            break
+    out_seen[:] = seen
+    return status
 
 
 def _inspect(
-    source: NDArray[np.uint8],
+    view: memoryview,
     span: tuple[int, int],
     batch: tuple[int, ...],
     times: tuple[int, int],
-    out_found: NDArray[np.int64],
-    out_seen: NDArray[np.int64],
-) -> int:
-    """Check the records of one batch; see `inspect_records`."""
+    seen: list[int],
+) -> tuple[int, tuple[int, ...]]:
+    """Check the records of one batch; return the status and the facts, a row of `out_found`."""
     (position, batch_end), (earliest, latest), count = span, times, batch[COUNT]
-    out_seen[s.ERROR_RECORD] = 0
-    if not _can_hold(source, position, batch_end):
-        return s.OUT_OF_ROOM
+    seen[s.ERROR_RECORD] = 0
+    if not _can_hold(view, position, batch_end):
+        return s.OUT_OF_ROOM, _NOTHING
     if count > (batch_end - position) // MIN_RECORD_SIZE:
-        out_seen[s.ERROR_RECORD] = count
-        return s.BAD_COUNT
-    view = memoryview(source)
+        seen[s.ERROR_RECORD] = count
+        return s.BAD_COUNT, _NOTHING
     is_stamped = batch[ATTRIBUTES] & TIMESTAMP_TYPE_MASK != 0
     base_timestamp, max_stamp = batch[BASE_TIMESTAMP], batch[MAX_TIMESTAMP]
     gaps = batch[LAST_OFFSET] - batch[BASE_OFFSET] + 1 != count
     keyless = untimely = max_timestamp = 0
     for row in range(count):
-        record = _read_record(view, position, batch_end)
-        position = record.end
+        found = _skim_record(view, position, batch_end) or _read_record(view, position, batch_end)
+        position, delta, offset, _, key_size, *_ = found
         if position < 0:
-            out_seen[s.ERROR_RECORD] = row
-            return position
-        timestamp = max_stamp if is_stamped else _wrap_int64(base_timestamp + record.timestamp)
-        untimely += timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest
+            seen[s.ERROR_RECORD] = row
+            return position, _NOTHING
+        timestamp = max_stamp if is_stamped else base_timestamp + delta
+        if not earliest <= timestamp <= latest:
+            timestamp = _wrap_int64(timestamp)
+            untimely += timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest
         if timestamp > max_timestamp or row == 0:
             max_timestamp = timestamp
-        gaps |= record.offset != row
-        keyless += record.key_size < 0
-    out_seen[s.ERROR_RECORD] = count
-    out_seen[s.SEEN_GAPS :] += (gaps, keyless, untimely, max_timestamp != max_stamp)
-    out_found[:] = count, gaps, max_timestamp
-    return s.OK if position == batch_end else s.SURPLUS_BYTES
+        if offset != row:
+            gaps = True
+        if key_size < 0:
+            keyless += 1
+    seen[s.ERROR_RECORD] = count
+    seen[s.SEEN_GAPS] += gaps
+    seen[s.SEEN_KEYLESS] += keyless
+    seen[s.SEEN_UNTIMELY] += untimely
+    seen[s.SEEN_WRONG_MAX] += max_timestamp != max_stamp
+    facts = (count, int(gaps), max_timestamp)
+    return (s.OK if position == batch_end else s.SURPLUS_BYTES), facts
 
 
 # ---- reading: twins of `kernels` -----------------------------------------------------------------
