@@ -1,6 +1,7 @@
 """`streamlog serve`: Kafka's protocol for one log root, in the foreground."""
 
 import asyncio
+import gc
 import logging
 import resource
 import signal
@@ -57,7 +58,12 @@ async def _run(settings: Settings, gateway: Gateway) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, gateway.stop)
-    await gateway.run(lambda: remark(settings, f"listening on {gateway.bootstrap_servers}"))
+
+    def on_ready() -> None:
+        gc.freeze()  # no collection, which holds up all clients, looks through these objects again
+        remark(settings, f"listening on {gateway.bootstrap_servers}")
+
+    await gateway.run(on_ready)
     remark(settings, "stopped; everything acknowledged is durable")
 
 

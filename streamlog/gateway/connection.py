@@ -94,6 +94,15 @@ class ClientReader(asyncio.StreamReader):
         if self.on_arrival is None or self._buffer or not self.on_arrival(data):
             super().feed_data(data)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is waiting to be read."""
+        return not self._buffer
+
+    def hand_over(self, data: bytes) -> None:
+        """Let data be read that `on_arrival` had dealt with."""
+        super().feed_data(data)
+
     def feed_eof(self) -> None:
         """Take the end of the stream."""
         super().feed_eof()
@@ -108,6 +117,49 @@ class ClientReader(asyncio.StreamReader):
         self.has_ended = True
         if self.on_end is not None:
             self.on_end()
+
+
+class _Steps:
+    """Runs a coroutine in the event loop without a task: that would take two turns more.
+
+    Args:
+        work: The coroutine; it must not ask for its task.
+        done: Called once with its result, or its error; not after `close`.
+    """
+
+    def __init__(
+        self,
+        work: Coroutine[Any, Any, Answer | None],
+        done: Callable[[Answer | BaseException | None], None],
+    ) -> None:
+        self._work, self._done, self._is_over = work, done, False
+
+    def step(self, _: object = None) -> None:
+        """Let it run until it waits for something."""
+        if self._is_over:
+            return
+        try:
+            awaited = self._work.send(None)
+        except StopIteration as ended:
+            self._end(ended.value)
+        except BaseException as error:  # noqa: BLE001 - `done` deals with it
+            self._end(error)
+        else:
+            if awaited is None:  # as `asyncio.sleep(0)` does
+                asyncio.get_running_loop().call_soon(self.step)
+            else:
+                awaited._asyncio_future_blocking = False
+                awaited.add_done_callback(self.step)
+
+    def _end(self, outcome: Answer | BaseException | None) -> None:
+        self._is_over = True
+        self._done(outcome)
+
+    def close(self) -> None:
+        """End the coroutine where it waits."""
+        if not self._is_over:
+            self._is_over = True
+            self._work.close()
 
 
 class Connection:
@@ -137,7 +189,10 @@ class Connection:
         self._taken = 0
         self._task: asyncio.Task[None] | None = asyncio.current_task()
         self._is_given_up = self._is_waiting = False
-        self._begun: Answer | Coroutine[Any, Any, Answer | None] | None = None
+        self._begun: Answer | None = None  # the answer to the request that is to be read next
+        self._going_on: _Steps | None = None  # an earlier request that waits, without a task
+        self._late: Answer | None = None  # to it
+        self._turn: asyncio.Future[None] | None = None  # of the task, behind it
         reader.on_arrival = self._answer_at_once
 
     def is_stale(self, idle_s: float, receive_s: float) -> bool:
@@ -189,39 +244,80 @@ class Connection:
             self._writer.close()
 
     def _forget_begun(self) -> None:
-        begun, self._begun = self._begun, None
-        if isinstance(begun, Answer):
-            for region in begun.regions:
+        if self._going_on is not None:
+            self._going_on.close()
+        for answer in (self._begun, self._late):
+            for region in () if answer is None else answer.regions:
                 region.close()
-        elif begun is not None:
-            begun.close()
+        self._begun = self._late = self._going_on = None
 
+    # ---- where a request arrives -----------------------------------------------------------------
     def _answer_at_once(self, data: bytes) -> bool:
-        """Answer a request where it arrives, if it is alone and nothing has to be waited for.
+        """Answer a request where it arrives, or begin to, if it is alone.
 
         Returns:
-            Whether it is answered; if not, it is to be read, and served as far as that has not
-            `_begun`.
+            Whether nothing else is to be done; if not, the task is to read and to serve it, as far
+            as that has not `_begun`.
         """
         size = len(data) - _SIZE
         if not self._is_waiting or int.from_bytes(data[:_SIZE], "big", signed=True) != size:
             return False
-        transport = self._writer.transport
-        if self._broker.is_stopping or transport.is_closing() or transport.get_write_buffer_size():
+        transport, broker = self._writer.transport, self._broker
+        if self._going_on is not None or broker.is_stopping or transport.is_closing():
             return False
-        answer = serve_at_once(self._broker, self.peer, data[_SIZE:])
-        if not isinstance(answer, Answer) or answer.regions or answer.is_last:
-            self._begun = answer
+        limit = broker.recent_config.serve.socket_request_max_bytes
+        if size > limit or transport.get_write_buffer_size():
+            return False
+        found = serve_at_once(broker, self.peer, data[_SIZE:])
+        if found is None:
+            return False
+        if isinstance(found, Answer):
+            if not self._is_sent(found):
+                self._begun = found
+                return False
+            return True
+        self.is_busy = True
+        self._going_on = _Steps(found, lambda outcome: self._go_off(outcome, data))
+        self._going_on.step()
+        return True
+
+    def _go_off(self, outcome: Answer | BaseException | None, data: bytes) -> None:
+        """Take the answer to a request that had to wait; let what came behind it be served."""
+        self._going_on, self.is_busy = None, self._turn is not None
+        if isinstance(outcome, BaseException):
+            if not isinstance(outcome, ConnectionError):
+                _logger.error("a request of %s failed", self.peer.host, exc_info=outcome)
+            self._writer.close()
+        elif outcome is not None and not self._is_sent(outcome):
+            if self._turn is not None or not self._reader.is_empty:
+                self._late = outcome
+            else:
+                self._begun = outcome
+                self._reader.hand_over(data)
+        if self._turn is not None:
+            self._turn.set_result(None)
+        elif self._broker.is_stopping and self._is_waiting and self._begun is None:
+            assert self._task is not None
+            self._task.cancel()
+
+    def _is_sent(self, answer: Answer) -> bool:
+        """Send an answer that needs no file and no end of the connection; else return False."""
+        if answer.regions or answer.is_last:
             return False
         self._active_at = self._loop.time()
         self._writer.write(len(answer.data).to_bytes(_SIZE, "big") + answer.data)
         return True
 
+    # ---- in the task -----------------------------------------------------------------------------
     async def _serve_one(self) -> bool:
         """Serve one request; return whether the connection can be used further."""
         self._is_waiting = True
         try:
             head = await self._reader.readexactly(_SIZE)
+        except asyncio.IncompleteReadError:
+            if self._going_on or self._late:  # the client only takes an answer still
+                await self._let_go_first()
+            raise
         finally:
             self._is_waiting = False
         size = int.from_bytes(head, "big", signed=True)
@@ -229,16 +325,31 @@ class Connection:
         if not 0 <= size <= limit:
             raise CorruptRecordError("request size", got=size, expected=f"0 to {limit}")
         self.is_busy = True
+        if self._going_on or self._late:
+            if not await self._let_go_first():
+                return False
+            self.is_busy = True
         await self._budget.take(size)
         try:
             data, begun = await self._receive(size), self._begun
             self._begun = None
-            if begun is None:
-                answer = await serve_request(self._broker, self.peer, data)
-            else:
-                answer = begun if isinstance(begun, Answer) else await begun
+            answer = begun or await serve_request(self._broker, self.peer, data)
         finally:
             self._budget.give_back(size)
+        return await self._answer(answer)
+
+    async def _let_go_first(self) -> bool:
+        """Wait until an earlier request is answered; return whether the connection goes on."""
+        if self._going_on is not None:
+            self._turn = self._loop.create_future()
+            try:
+                await self._turn
+            finally:
+                self._turn = None
+        late, self._late = self._late, None
+        return await self._answer(late)
+
+    async def _answer(self, answer: Answer | None) -> bool:
         self._is_sending, self._active_at = True, self._loop.time()
         try:
             return answer is None or await self._send(answer)

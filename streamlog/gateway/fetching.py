@@ -235,7 +235,7 @@ class ConsumerFetch:
     ) -> dict[str, Any]:
         wanted, reader = target.wanted, served.reader
         try:
-            code = check_leader_epoch(reader, wanted["currentLeaderEpoch"])
+            code = check_leader_epoch(served, wanted["currentLeaderEpoch"])
             if code is not ErrorCode.NONE:
                 return failure(target.key.partition, code)
             answer = self._offsets(target, reader)
@@ -293,18 +293,18 @@ def failure(partition: int, code: ErrorCode) -> dict[str, Any]:
     }
 
 
-def check_leader_epoch(reader: LogReader, epoch: int) -> ErrorCode:
+def check_leader_epoch(partition: LogReader | ServedPartition, epoch: int) -> ErrorCode:
     """Return the error for a client that knows another leader epoch than ours (KIP-320).
 
     Args:
-        reader: The partition.
+        partition: The partition.
         epoch: The epoch that the client knows; -1: none.
 
     Source: Partition.checkCurrentLeaderEpoch.
     """
     if epoch < 0:
         return ErrorCode.NONE
-    ours = reader.leader_epoch
+    ours = partition.leader_epoch
     if epoch < ours:
         return ErrorCode.FENCED_LEADER_EPOCH
     return ErrorCode.UNKNOWN_LEADER_EPOCH if epoch > max(ours, 0) else ErrorCode.NONE

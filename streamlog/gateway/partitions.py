@@ -6,6 +6,7 @@ not look for it.
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -39,6 +40,8 @@ class ServedPartition:
 
     __slots__ = (
         "_changed",
+        "_epoch",
+        "_epoch_until",
         "_fresh_until",
         "_guard",
         "_known_until",
@@ -54,7 +57,8 @@ class ServedPartition:
         self.name, self._manager, self._changed = name, manager, changed
         self._guard = threading.Lock()
         self._log: PartitionLog | None = None
-        self._fresh_until = self._known_until = 0.0
+        self._fresh_until = self._known_until = self._epoch_until = 0.0
+        self._epoch = -1
         # Not the manager's own: that one outlives a topic that another process creates again.
         self.reader = LogReader.open(partition_path(manager.log_root, name), fs=manager.fs)
 
@@ -110,6 +114,19 @@ class ServedPartition:
             return True
         self._fresh_until = now_s + _FRESH_S
         return False
+
+    @property
+    def leader_epoch(self) -> int:
+        """The latest leader epoch as of at most 20 ms ago, -1 if none is known."""
+        now_s = time.monotonic()
+        if now_s >= self._epoch_until:
+            self._epoch, self._epoch_until = self.reader.leader_epoch, now_s + _FRESH_S
+        return self._epoch
+
+    def read_settings_again(self) -> None:
+        """Let the next append look at the topic's settings, which were just changed."""
+        if self._log is not None:
+            self._log.read_settings_again()
 
     def refresh(self) -> bool:
         """Learn of appends; wake what waits if there are any. Return whether there are.

@@ -446,6 +446,10 @@ class Log(IterableLog, Replica):
                     buffer, table, origin=origin, now_ms=now_ms, log_append_time=time_ms
                 )
 
+    def read_settings_again(self) -> None:
+        """Let the next append look at the settings: `append_at_once` does so every 5 ms only."""
+        self._session.settings_seen_until_ms = 0.0
+
     def _validated(self, batches: Buffer, origin: AppendOrigin, now_ms: int) -> EncodedBatches:
         return validate_append(
             batches,

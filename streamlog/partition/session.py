@@ -77,6 +77,7 @@ class FlushTimer:
 
 
 _NAME_STANDS_MS: Final = 1.0
+_SETTINGS_STAND_MS: Final = 5.0
 _AFTER_CHANGE_ENDS: Final = AFTER[LockEvent.CHANGE_ENDS]
 _CHECKPOINT_INTERVAL_MS: Final = 60_000  # log.flush.offset.checkpoint.interval.ms
 
@@ -140,6 +141,7 @@ class WriterSession:
             next holder, even this handle, then examines the files.
         changing_to_sync: The same, for a change that a sync follows.
         settings_stand_ms: Until when, by the monotonic clock, the settings are not looked at again.
+        settings_seen_until_ms: Until when `begin_at_once` does not look at them again.
         is_leading: Whether it was established, since the lock was taken, that this replica leads.
     """
 
@@ -171,7 +173,7 @@ class WriterSession:
         self._last_checkpoint_ms = self._last_high_watermark_ms = root.clock.now_ms()
         self._changes = 0
         self.is_leading = False
-        self._named_until_ms = self.settings_stand_ms = 0.0
+        self._named_until_ms = self.settings_stand_ms = self.settings_seen_until_ms = 0.0
         self.writing = Scope(self._begin_writing, self._end_writing)
         self.begun = Scope(_nothing, self._end_writing)
         self.changing = Scope(self._begin_change, self._end_change)
@@ -241,7 +243,11 @@ class WriterSession:
             at_ms = self._clock.monotonic_ms()
             if at_ms >= self._named_until_ms:
                 self._check_named()
-            has_begun = not self._may_have_settings(at_ms)
+            if at_ms >= self.settings_seen_until_ms:
+                if self._may_have_settings(at_ms):
+                    return False
+                self.settings_seen_until_ms = at_ms + _SETTINGS_STAND_MS
+            has_begun = True
         finally:
             if not has_begun:
                 self._lock.let_go()

@@ -6,6 +6,7 @@ encodes and decodes its messages in every version; a codec is built when its ver
 Source: org.apache.kafka.common.protocol.ApiKeys and Kafka's `common/message/*.json`.
 """
 
+import contextlib
 import json
 import struct
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ __all__ = ["Api", "RequestHeader", "apis", "apis_by_key", "decode_header"]
 ZERO_UUID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 API_VERSIONS_KEY: Final = 18
 _MOST_ELEMENTS: Final = 1 << 18  # of a request: more partitions than a cluster has, tens of MB
+_CLIENT_ID: Final = 10  # where the name of the client begins, after its size
 _HEADER_PREFIX: Final = struct.Struct(">hhi")  # key, version, correlation id: in every header
 
 
@@ -82,6 +84,13 @@ def decode_header(data: bytes) -> RequestHeader:
     api = apis_by_key().get(key)
     # An unknown version is answered, so its header is read as that of the nearest known version.
     flexible = api is not None and api.request.is_flexible(min(version, api.versions[-1]))
+    size = int.from_bytes(data[_CLIENT_ID - 2 : _CLIENT_ID], "big", signed=True)
+    end = _CLIENT_ID + size
+    if 0 <= size < len(data) - _CLIENT_ID and not (flexible and data[end]):
+        # A name and no tagged field, as usual.
+        with contextlib.suppress(UnicodeDecodeError):
+            name = data[_CLIENT_ID:end].decode("utf-8")
+            return RequestHeader(key, version, correlation_id, name, end + flexible)
     decoded = _header().decode(data, 2 if flexible else 1)
     return RequestHeader(key, version, correlation_id, decoded.values["clientId"], decoded.end)
 

@@ -115,6 +115,16 @@ def test_what_was_deleted_or_extended_here_is_known_at_once(client: WireClient, 
         topic = Topic(client, root)
 
 
+def test_settings_changed_here_are_in_force_at_once(client: WireClient, root: Path) -> None:
+    topic = Topic(client, root)
+    topic.produce(batch(b"a"))
+    for size, code in ((10, ErrorCode.MESSAGE_TOO_LARGE), (1000, ErrorCode.NONE)) * 3:
+        change = {"name": "max.message.bytes", "configOperation": 0, "value": str(size)}
+        resource = {"resourceType": 2, "resourceName": "orders", "configs": [change]}
+        client.call("IncrementalAlterConfigs", 1, resources=[resource], validateOnly=False)
+        assert topic.produce(batch(b"b"))["errorCode"] == code
+
+
 def test_a_request_behind_one_that_waits_is_answered_after_it(
     client: WireClient, root: Path
 ) -> None:
@@ -128,6 +138,33 @@ def test_a_request_behind_one_that_waits_is_answered_after_it(
     waited = client.receive("Fetch", 11, fetch)
     assert waited["responses"][0]["partitions"][0]["records"] == b""
     assert client.receive("Produce", 11, produce)["responses"][0]["name"] == "orders"
+
+
+@pytest.mark.parametrize("size", [10, 100_000], ids=["read", "sent from the file"])
+@pytest.mark.parametrize("behind", [0, 1, 2], ids=["alone", "one behind", "a part of one behind"])
+def test_a_fetch_that_waited_is_answered_with_what_comes(
+    gateway: Gateway, client: WireClient, root: Path, size: int, behind: int
+) -> None:
+    topic = Topic(client, root)
+    topic.produce(batch(b"a"))
+    wanted = fetching.request(11, ("orders", topic.topic_id), {0: 1}, maxWaitMs=30_000, minBytes=1)
+    with WireClient(gateway.bootstrap_servers) as other:
+        for offset in (1, 2):
+            wanted["topics"][0]["partitions"][0]["fetchOffset"] = offset
+            fetch = client.send("Fetch", 11, **wanted)
+            time.sleep(0.05)
+            request = frame("Metadata", 9, 7, {"topics": [{"name": "orders"}]})
+            pipelined = len(request).to_bytes(4, "big") + request
+            if behind:
+                client.send_raw(pipelined if behind == 1 else pipelined[:9])
+                time.sleep(0.05)
+            other.call("Produce", 11, **topic.request((0, batch(b"b" * size))))
+            found = client.receive("Fetch", 11, fetch)["responses"][0]["partitions"][0]
+            assert fetching.values_in(found["records"]) == [b"b" * size]
+            if behind == 2:
+                client.send_raw(pipelined[9:])
+            if behind:
+                assert client.receive("Metadata", 9, 7)["topics"][0]["name"] == "orders"
 
 
 def test_requests_come_in_any_pieces(client: WireClient, root: Path) -> None:

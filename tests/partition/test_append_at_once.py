@@ -7,7 +7,12 @@ import pytest
 
 from streamlog.clock import ManualClock
 from streamlog.config.log_config import LogConfig
-from streamlog.errors import CorruptRecordError, InvalidRecordError, OutOfOrderSequenceError
+from streamlog.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    MessageTooLargeError,
+    OutOfOrderSequenceError,
+)
 from streamlog.fs.api import OpenMode
 from streamlog.fs.faults import FaultyFileSystem
 from streamlog.fs.log_root import LogRoot
@@ -192,7 +197,16 @@ def test_new_settings_are_read_first(scene: Scene) -> None:
         log.append_as_leader(batch(b"a"))
         assert log.append_at_once(batch(b"b")) is not None
         manager.alter_topic("orders", configs={"max.message.bytes": 10})
-        assert log.append_at_once(batch(b"c")) is None
+        assert log.append_at_once(batch(b"c")) is not None  # up to 5 ms later, but for
+        log.read_settings_again()
+        assert log.append_at_once(batch(b"d")) is None
+        with pytest.raises(MessageTooLargeError):
+            log.append_as_leader(batch(b"d"))
+        manager.alter_topic("orders", configs={"max.message.bytes": 10_000})
+        assert log.append_as_leader(batch(b"e")).base_offset == 4
+        manager.alter_topic("orders", configs={"max.message.bytes": 10})
+        scene.clock.advance(5)
+        assert log.append_at_once(batch(b"f")) is None
 
 
 # ---- a reader that is told ----------------------------------------------------------------------

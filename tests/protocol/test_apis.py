@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from streamlog.errors import CorruptRecordError
-from streamlog.protocol.apis import apis, apis_by_key, decode_header
+from streamlog.protocol.apis import _header, apis, apis_by_key, decode_header
 
 
 def test_defaults_survive_encoding_in_every_version() -> None:
@@ -56,3 +56,31 @@ def test_a_struct_that_is_null_by_default_is_skipped() -> None:
         apis()["Fetch"].request.decode(apis()["Fetch"].request.encode({}, 17), 17).values
     )
     assert values["replicaState"] == {"replicaId": -1, "replicaEpoch": -1}
+
+
+@pytest.mark.parametrize("version", [1, 12], ids=["plain", "flexible"])
+@pytest.mark.parametrize(
+    "client",
+    [
+        b"\0\0",
+        b"\0\x02me",
+        b"\0\x02\xc3\xbc",
+        b"\xff\xff",
+        b"\0\x02\xff\xff",
+        b"\0\x09me",
+        b"\0",
+        b"\x80\0" + b"a" * 33_000,
+        b"\x7f\xff" + b"a" * 33_000,
+    ],
+)
+@pytest.mark.parametrize("rest", [b"", b"\0", b"\0rest", b"\x01\x05\x01x", b"\x01\x05\x09x"])
+def test_a_header_is_read_as_the_codec_reads_it(version: int, client: bytes, rest: bytes) -> None:
+    data = b"\0\x03" + version.to_bytes(2, "big") + b"\0\0\0\x07" + client + rest
+    codec = _header()
+    try:
+        values, end = codec.decode(data, 2 if version == 12 else 1)
+    except CorruptRecordError:
+        with pytest.raises(CorruptRecordError):
+            decode_header(data)
+    else:
+        assert decode_header(data) == (3, version, 7, values["clientId"], end)

@@ -295,6 +295,9 @@ def _alter(broker: Broker, resource: dict[str, Any], change: Any, *, only_check:
         gone = [key for key in own if key not in wanted]
         if changed or gone:
             broker.manager.alter_topic(name, configs=changed, delete_configs=gone)
+            for each in broker.partitions:
+                if each.name.topic == name:
+                    each.read_settings_again()
 
 
 def _alter_group(
