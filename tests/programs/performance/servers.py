@@ -1,7 +1,9 @@
 """What the benchmarks of the gateway compare: `streamlog serve` and a broker, each a process."""
 
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,7 +47,7 @@ def serving_disk(log_dir: Path) -> Iterator[Server]:
 @contextmanager
 def _started(*arguments: str) -> Iterator[Server]:
     command = [sys.executable, "-m", "streamlog", *arguments, "--listen", "127.0.0.1:0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=_installed())
     assert process.stderr is not None
     try:
         for line in process.stderr:
@@ -57,6 +59,12 @@ def _started(*arguments: str) -> Iterator[Server]:
     finally:
         process.terminate()
         process.wait()
+
+
+def _installed() -> dict[str, str]:
+    """Return the environment of a server whose modules are compiled, as installing them does."""
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPYCACHEPREFIX": str(Path(tempfile.gettempdir(), "streamlog-bytecode"))}
 
 
 @contextmanager
