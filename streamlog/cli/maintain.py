@@ -2,22 +2,28 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
 
+from streamlog.bucket.places import is_bucket, root_paths
 from streamlog.cli.output import PARTITION_COLUMNS, Column, Findings, Kind, Output, explain, remark
 from streamlog.cli.readers import held_lines
+from streamlog.cli.roots import bucket_url
 from streamlog.cli.sources import contents_of
 from streamlog.cli.verb import Settings
 from streamlog.clock import SystemClock
 from streamlog.errors import StreamLogError
 from streamlog.fs.local import LocalFileSystem
 from streamlog.maintenance.runner import Maintenance, MaintenanceReport
-from streamlog.root.read_roots import parse_roots
 from streamlog.root.replica_set import ReplicaSet
 from streamlog.root.replica_status import root_set_at
 from streamlog.spark.options import parse_duration_ms
+
+if TYPE_CHECKING:
+    from streamlog.maintenance.bucket_runner import BucketMaintenance
+
+    AnyMaintenance: TypeAlias = Maintenance | BucketMaintenance
 
 __all__ = ["maintain"]
 
@@ -32,7 +38,7 @@ def maintain(settings: Settings, *, once: bool, every: str | None, dry_run: bool
         if every is None:
             if not dry_run:
                 _replicate(settings)
-            roots.report(Maintenance.plan if dry_run else Maintenance.run)
+            roots.report((lambda each: each.plan()) if dry_run else (lambda each: each.run()))
             return
         interval_ms = parse_duration_ms({"--every": every}, "--every", default=every)
         if not _SHORTEST_MS <= interval_ms <= _LONGEST_MS:
@@ -40,7 +46,7 @@ def maintain(settings: Settings, *, once: bool, every: str | None, dry_run: bool
         while True:
             _replicate(settings)
             try:
-                roots.report(Maintenance.run)
+                roots.report(lambda each: each.run())
             except Findings as found:
                 if roots.is_one:
                     raise
@@ -62,8 +68,8 @@ class _Roots:
 
     def __init__(self, settings: Settings, stack: contextlib.ExitStack) -> None:
         self._settings, self._stack = settings, stack
-        self._paths = parse_roots(settings.root, LocalFileSystem())
-        self._opened: dict[str, Maintenance] = {}
+        self._paths = root_paths(settings.root, LocalFileSystem())
+        self._opened: dict[str, AnyMaintenance] = {}
         if self.is_one:
             self._open(self._paths[0])
 
@@ -72,13 +78,14 @@ class _Roots:
         """Whether there is one root only."""
         return len(self._paths) == 1
 
-    def _open(self, path: str) -> Maintenance:
+    def _open(self, path: str) -> "AnyMaintenance":
         opened = self._opened.get(path)
         if opened is None:
-            opened = self._opened[path] = self._stack.enter_context(Maintenance(path))
+            opened = self._opened[path] = _maintenance(path)
+            self._stack.callback(opened.close)
         return opened
 
-    def report(self, work: Callable[[Maintenance], MaintenanceReport]) -> None:
+    def report(self, work: "Callable[[AnyMaintenance], MaintenanceReport]") -> None:
         """Maintain each root and print what was done.
 
         Raises:
@@ -100,9 +107,18 @@ class _Roots:
             raise Findings(errors)
 
 
+def _maintenance(path: str) -> "AnyMaintenance":
+    if not is_bucket(path):
+        return Maintenance(path)
+    from streamlog.bucket.manager import BucketManager
+    from streamlog.maintenance.bucket_runner import BucketMaintenance
+
+    return BucketMaintenance(BucketManager(path).bucket)
+
+
 def _replicate(settings: Settings) -> None:
     """Bring the replicas of the root's replica set up to date, if it belongs to one."""
-    if root_set_at(settings.root) is None:
+    if bucket_url(settings.root) is not None or root_set_at(settings.root) is None:
         return
     with ReplicaSet.open(settings.root) as replica_set:
         for partition, error in replica_set.replicate_once().items():

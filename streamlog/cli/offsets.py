@@ -7,12 +7,12 @@ from typing import Any, Final
 import click
 
 from streamlog.cli.output import PARTITION_COLUMNS, Column, Findings, Kind, Output
+from streamlog.cli.roots import open_manager
 from streamlog.cli.sources import Source, find_sources, parse_moment
 from streamlog.cli.verb import Settings
 from streamlog.clock import SystemClock
 from streamlog.errors import StreamLogError
 from streamlog.records.record import IsolationLevel
-from streamlog.root.manager import LogManager
 from streamlog.topic import TopicPartition
 
 __all__ = ["delete_records", "offsets"]
@@ -85,7 +85,7 @@ def delete_records(
         raise click.UsageError("nothing to delete: pass TOPIC:PARTITION:OFFSET or a file")
 
     rows, errors = [], []
-    with LogManager.open(settings.root) as manager:
+    with open_manager(settings) as manager:
         for partition, offset in offsets:
             try:
                 low = manager.delete_records(*partition, offset, force=force)

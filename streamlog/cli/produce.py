@@ -11,14 +11,15 @@ import io
 import json
 import random
 import select
-from collections.abc import Callable, Iterator, Sequence
-from typing import IO, Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.cli.output import PARTITION_COLUMNS, Column, Kind, Output, Progress, remark
+from streamlog.cli.roots import open_manager
 from streamlog.cli.sources import parse_moment
 from streamlog.cli.verb import Settings
 from streamlog.clock import SystemClock
@@ -31,8 +32,11 @@ from streamlog.records.columns import BinaryColumn, HeaderColumn
 from streamlog.records.layout import MAX_INT64
 from streamlog.records.record import NO_TIMESTAMP, CompressionType, Header
 from streamlog.root.manager import LogManager
-from streamlog.root.producer import Appended, InputLines, TopicAppender
+from streamlog.root.producer import Appended, InputLines, PartitionedAppender, TopicAppender
 from streamlog.topic import TopicPartition
+
+if TYPE_CHECKING:
+    from streamlog.cli.roots import AnyManager
 
 __all__ = ["BadLineError", "InputChunk", "LineParser", "NdjsonParser", "produce", "read_chunks"]
 
@@ -60,12 +64,24 @@ def produce(
         Column("lastOffset", "LAST OFFSET", Kind.NUMBER),
         Column("count", "COUNT", Kind.NUMBER),
     )
-    with LogManager.open(settings.root) as manager:
-        kind = AtomicAppender if atomic else TopicAppender
-        codec = CompressionType.of(compression_type)
-        appender = kind(manager, topic, partition=partition, compression=codec, acks=Acks.of(acks))
+    with open_manager(settings) as manager:
+        chosen = {
+            "partition": partition,
+            "compression": CompressionType.of(compression_type),
+            "acks": Acks.of(acks),
+        }
+        appender = _appender(manager, topic, chosen, is_atomic=atomic)
+        is_bucket = not isinstance(manager, LogManager)
         try:
-            _append_all(settings, appender, parser, file, ignore_partition=ignore_partition)
+            _append_all(
+                settings,
+                appender,
+                parser,
+                file,
+                ignore_partition=ignore_partition,
+                is_atomic=atomic,
+                commits_chunks=is_bucket and not atomic,
+            )
         finally:
             Output(settings).rows(_rows(appender), columns)
 
@@ -549,7 +565,18 @@ class AtomicAppender(TopicAppender):
         self._stager.discard()
 
 
-def _rows(appender: TopicAppender) -> list[dict[str, Any]]:
+def _appender(
+    manager: "AnyManager", topic: str, chosen: Mapping[str, Any], *, is_atomic: bool
+) -> PartitionedAppender:
+    """Return what appends to a topic; in an object store, every append is a commit."""
+    if isinstance(manager, LogManager):
+        return (AtomicAppender if is_atomic else TopicAppender)(manager, topic, **chosen)
+    from streamlog.bucket.appender import BucketAppender
+
+    return BucketAppender(manager, topic, **chosen)
+
+
+def _rows(appender: PartitionedAppender) -> list[dict[str, Any]]:
     """Return one row per partition with appended records."""
     return [
         {
@@ -565,17 +592,21 @@ def _rows(appender: TopicAppender) -> list[dict[str, Any]]:
 
 def _append_all(
     settings: Settings,
-    appender: TopicAppender,
+    appender: PartitionedAppender,
     parser: "LineParser | NdjsonParser",
     stream: IO[bytes],
     *,
     ignore_partition: bool,
+    is_atomic: bool,
+    commits_chunks: bool,
 ) -> None:
     """Append the whole stream. Appended records are durable on return and on errors."""
 
     def append(records: Input) -> None:
         asked = None if ignore_partition else records.partition
         appender.append(records.columns, asked, records.lines)
+        if commits_chunks:
+            appender.flush()
 
     try:
         with Progress(settings, "producing", _size_of(stream)) as progress:
@@ -588,7 +619,7 @@ def _append_all(
                     raise
                 progress.advance(len(chunk.data))
     except BaseException:
-        if isinstance(appender, AtomicAppender):
+        if is_atomic:
             appender.discard()
         else:
             appender.flush()

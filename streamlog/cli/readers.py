@@ -1,10 +1,12 @@
 """`streamlog readers` and `streamlog lag`: recorded readers, their positions and their lag."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from streamlog.arrow.views import open_read_roots
+from streamlog.bucket.places import root_paths
 from streamlog.cli.output import (
     EXIT_FINDING,
     PARTITION_COLUMNS,
@@ -15,6 +17,7 @@ from streamlog.cli.output import (
     human_size,
     remark,
 )
+from streamlog.cli.roots import bucket_url
 from streamlog.cli.verb import Settings
 from streamlog.clock import SystemClock
 from streamlog.errors import StreamLogError, UnavailableError
@@ -24,12 +27,20 @@ from streamlog.root.read_roots import Directories, ReadRoots
 from streamlog.root.readers import Held, Reader, add_reader, forget_reader, reader_at
 from streamlog.topic import TopicPartition
 
+if TYPE_CHECKING:
+    from streamlog.arrow.views import AnyReadRoots
+    from streamlog.bucket.readers import BucketReaders
+
 __all__ = ["add", "forget", "held_lines", "lag", "list_"]
 
 
 def list_(settings: Settings) -> None:
     """Print the recorded readers with the bytes kept for them."""
     fs, clock = LocalFileSystem(), SystemClock()
+    url = bucket_url(settings.root)
+    if url is not None:
+        _list_in_bucket(settings, url)
+        return
     roots = ReadRoots(settings.root, fs=fs)
     known = roots.recorded_readers()
     with LogManager.open(roots.first_online.path) as manager:
@@ -55,6 +66,12 @@ def list_(settings: Settings) -> None:
 
 def add(settings: Settings, *, name: str, checkpoint: str) -> None:
     """Record a query and print its position."""
+    url = bucket_url(settings.root)
+    if url is not None:
+        recorded = _readers_of(url).add(name, checkpoint)
+        offsets = sorted(recorded.position.offsets.items())
+        _print(settings, [_row(recorded, *partition, offset) for partition, offset in offsets])
+        return
     now_ms = SystemClock().now_ms()
     roots = ReadRoots(settings.root)
     failures = roots.in_each(lambda root: add_reader(root, name, checkpoint, now_ms=now_ms))
@@ -66,9 +83,33 @@ def add(settings: Settings, *, name: str, checkpoint: str) -> None:
 
 def forget(settings: Settings, *, name: str) -> None:
     """Remove a reader."""
+    url = bucket_url(settings.root)
+    if url is not None:
+        _readers_of(url).forget(name)
+        remark(settings, f"removed reader {name}")
+        return
     failures = ReadRoots(settings.root).in_each(lambda root: forget_reader(root, name))
     _remark_offline(settings, failures)
     remark(settings, f"removed reader {name}")
+
+
+def _readers_of(url: str) -> "BucketReaders":
+    from streamlog.bucket.places import shared_store
+    from streamlog.bucket.readers import BucketReaders
+
+    return BucketReaders(shared_store(url), SystemClock())
+
+
+def _list_in_bucket(settings: Settings, url: str) -> None:
+    known = [each.reader for each in _readers_of(url).recorded()]
+    rows = [
+        _row(reader, *partition, offset)
+        for reader in known
+        for partition, offset in sorted(reader.position.offsets.items())
+    ]
+    _print(settings, rows)
+    if not known:
+        remark(settings, "no readers are recorded; see: streamlog readers add --help")
 
 
 def _remark_offline(settings: Settings, failures: Mapping[str, StreamLogError]) -> None:
@@ -105,10 +146,14 @@ def _print(settings: Settings, rows: list[dict[str, Any]]) -> None:
 def lag(settings: Settings, *, checkpoints: tuple[str, ...], over: int | None) -> None:
     """Print the lag of readers; exit with 1 if one exceeds `over`."""
     fs = LocalFileSystem()
-    roots = ReadRoots(settings.root, fs=fs)
+    roots = open_read_roots(root_paths(settings.root, fs), fs=fs)
     partitions = roots.find()
     found = [reader_at(fs, each, each, now_ms=0) for each in checkpoints]
-    readers = found or roots.recorded_readers()
+    readers: Sequence[Reader] = found
+    if not found and isinstance(roots, ReadRoots):
+        readers = roots.recorded_readers()
+    elif not found:
+        readers = [each.reader for each in _readers_of(roots.name).recorded()]
     rows = [row for reader in readers for row in _rows(roots, partitions, reader)]
     columns = (
         Column("group", "GROUP"),
@@ -127,7 +172,7 @@ def lag(settings: Settings, *, checkpoints: tuple[str, ...], over: int | None) -
         raise click.exceptions.Exit(EXIT_FINDING)
 
 
-def _rows(roots: ReadRoots, found: Directories, reader: Reader) -> Iterator[dict[str, Any]]:
+def _rows(roots: "AnyReadRoots", found: Directories, reader: Reader) -> Iterator[dict[str, Any]]:
     """Yield a row per partition of the reader's topics, including those it has not started."""
     read = {partition.topic for partition in reader.position.offsets}
     for topic in sorted(read.intersection(found)):

@@ -7,13 +7,16 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from types import TracebackType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from streamlog.arrow.views import open_read_roots
+from streamlog.bucket.places import is_bucket, root_paths
 from streamlog.cli.output import counted, human_size
 from streamlog.cli.verb import Settings, is_path
 from streamlog.clock import epoch_ms
 from streamlog.errors import InvalidOptionError, StorageError, StreamLogError, UnknownTopicError
 from streamlog.fs.api import FileKind, FileSystem
+from streamlog.fs.local import LocalFileSystem
 from streamlog.health.verify import size_of_logs
 from streamlog.partition.iteration import DirectoryWatch
 from streamlog.records.record import IsolationLevel
@@ -22,6 +25,9 @@ from streamlog.root.read_roots import Directories, ReadRoots
 from streamlog.root.topics import find_partitions, unknown_topic_error
 from streamlog.segment.filenames import parse_log_file_name
 from streamlog.topic import TopicPartition, check_topic_name, parse_partition_directory
+
+if TYPE_CHECKING:
+    from streamlog.arrow.views import AnyReadRoots
 
 __all__ = [
     "OffsetSpec",
@@ -49,7 +55,7 @@ class Source:
 
     def __init__(
         self,
-        roots: ReadRoots,
+        roots: "AnyReadRoots",
         partition: TopicPartition,
         paths: tuple[str, ...],
         max_decompressed_bytes: int | None,
@@ -60,7 +66,9 @@ class Source:
             paths = (os.path.dirname(paths[0]),)
         limit = max_decompressed_bytes
         self.reader = roots.open(partition, paths, max_decompressed_bytes=limit)
-        self._standing = None if roots.is_set else DirectoryWatch(roots.fs, paths[0])
+        self._standing: DirectoryWatch | None = None
+        if isinstance(roots, ReadRoots) and not roots.is_set:
+            self._standing = DirectoryWatch(roots.fs, paths[0])
 
     def check(self) -> None:
         """Raise UnknownTopicError if the partition was deleted, or deleted and recreated."""
@@ -96,7 +104,7 @@ class Sources:
 
     def __init__(
         self,
-        roots: ReadRoots,
+        roots: "AnyReadRoots",
         paths: Paths,
         errors: Iterator[StreamLogError],
         find: Callable[[], Paths],
@@ -165,10 +173,10 @@ def find_sources(
         The partitions, sorted by topic and number.
     """
     topic = None if argument is None or is_path(argument) else argument
+    path = argument if argument is not None and topic is None else settings.root
     if topic is not None:
         check_topic_name(topic)
-    path = argument if argument is not None and topic is None else settings.root
-    roots = ReadRoots(path)
+    roots = open_read_roots(root_paths(path, LocalFileSystem()))
     find = functools.partial(_find, roots, topic, partitions)
     found, paths = find()
     there = {partition.partition for partition, _ in paths}
@@ -186,7 +194,7 @@ def find_sources(
 
 
 def _find(
-    roots: ReadRoots, topic: str | None, partitions: Sequence[int]
+    roots: "AnyReadRoots", topic: str | None, partitions: Sequence[int]
 ) -> tuple[Directories, Paths]:
     """Return all partitions at the path, and the paths of the selected ones."""
     found = roots.find()
@@ -203,12 +211,14 @@ def _find(
 
 
 def _look_alikes(
-    roots: ReadRoots, topic: str | None, partitions: Sequence[int]
+    roots: "AnyReadRoots", topic: str | None, partitions: Sequence[int]
 ) -> Iterator[StreamLogError]:
     """Yield an error for each file that is named like a selected partition.
 
     In a replica set it does not matter: another root has the partition, or reading it fails.
     """
+    if not isinstance(roots, ReadRoots):
+        return
     fs, root = roots.fs, roots.paths[0]
     is_directory = (found := fs.stat(root)) is None or found.kind is not FileKind.FILE
     for name in fs.list(root) if is_directory and not roots.is_set else ():
@@ -240,6 +250,8 @@ def contents_of(fs: FileSystem, path: str) -> str:
         path: A log root, a partition directory or a file.
     """
     try:
+        if is_bucket(path):
+            return _contents_of_bucket(path)
         found = fs.stat(path)
         if found is not None and found.kind is FileKind.FILE:
             return human_size(found.size)
@@ -249,6 +261,15 @@ def contents_of(fs: FileSystem, path: str) -> str:
     except StreamLogError:
         return "all files"  # changed since the check, which has reported any errors
     return f"{counted(len(topics), 'topic')}, {partitions}, {size}"
+
+
+def _contents_of_bucket(url: str) -> str:
+    from streamlog.bucket.read_roots import BucketReadRoots
+
+    state = BucketReadRoots(url).state()
+    size = sum(each.size for at in state.partitions.values() for each in at.stretches)
+    partitions = counted(len(state.partitions), "partition")
+    return f"{counted(len(state.topics), 'topic')}, {partitions}, {human_size(size)}"
 
 
 # ---- places and times ----------------------------------------------------------------------------

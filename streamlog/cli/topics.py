@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,16 +18,20 @@ from streamlog.cli.replica_status import (
     replica_facts,
     with_node_lists,
 )
+from streamlog.cli.roots import bucket_url, open_manager
 from streamlog.cli.verb import Settings
 from streamlog.config.log_config import LogConfig
 from streamlog.errors import InvalidRequestError, StreamLogError
 from streamlog.fs.log_root import LogRoot
 from streamlog.replication.status import PartitionStatus
 from streamlog.root.deeds import Deed
-from streamlog.root.manager import LogManager, TopicDescription
+from streamlog.root.manager import TopicDescription
 from streamlog.root.replica_status import partition_statuses, root_set_at
 from streamlog.root.topics import list_topics
 from streamlog.topic import check_new_topic_name
+
+if TYPE_CHECKING:
+    from streamlog.cli.roots import AnyManager
 
 __all__ = ["alter", "create", "delete", "describe", "list_", "topic_names"]
 
@@ -54,7 +59,7 @@ def create(
 
     check_new_topic_name(name)
     LogConfig.from_properties(own)
-    with LogManager.open(settings.root, create=True, adopt=adopt) as manager:
+    with open_manager(settings, create=True, adopt=adopt) as manager:
         made = manager.create_topic(
             name,
             partitions,
@@ -68,7 +73,7 @@ def create(
 
 def list_(settings: Settings) -> None:
     """Print a summary of every topic."""
-    with LogManager.open(settings.root) as manager:
+    with open_manager(settings) as manager:
         described, errors = _describe_each(manager, manager.topics())
     _print_summaries(settings, described)
     if errors:
@@ -78,8 +83,9 @@ def list_(settings: Settings) -> None:
 def describe(settings: Settings, *, name: str | None, **filters: bool) -> None:
     """Print partitions, replicas and settings."""
     output = Output(settings)
-    roots = root_set_at(settings.root)
-    with LogManager.open(settings.root if roots is None else roots.home.path) as manager:
+    roots = None if bucket_url(settings.root) else root_set_at(settings.root)
+    at = settings if roots is None else replace(settings, path=roots.home.path)
+    with open_manager(at) as manager:
         names = manager.topics() if name is None else [name]
         described, errors = _describe_each(manager, names)
     nodes = {} if roots is None else roots.nodes()
@@ -115,7 +121,7 @@ def alter(
         raise click.UsageError("nothing to alter: pass --config, --delete-config or --partitions")
     own = dict(map(_key_and_value, configs))
 
-    with LogManager.open(settings.root) as manager:
+    with open_manager(settings) as manager:
         altered = manager.alter_topic(
             name, configs=own, delete_configs=delete_configs, partitions=partitions
         )
@@ -124,7 +130,7 @@ def alter(
 
 def delete(settings: Settings, *, name: str, yes: bool) -> None:
     """Delete a topic, after confirmation on a terminal."""
-    with LogManager.open(settings.root) as manager:
+    with open_manager(settings) as manager:
         if not yes and sys.stdin.isatty() and not _is_confirmed(manager, name):
             remark(settings, "nothing was deleted")
             raise click.exceptions.Exit(EXIT_FINDING)
@@ -134,7 +140,7 @@ def delete(settings: Settings, *, name: str, yes: bool) -> None:
         remark(settings, f"kept {path}: not a log file")
 
 
-def _is_confirmed(manager: LogManager, name: str) -> bool:
+def _is_confirmed(manager: "AnyManager", name: str) -> bool:
     """Ask for confirmation; report the size of the topic."""
     described, errors = _describe_each(manager, [name])
     what = f"topic {name} of {manager.root}"
@@ -165,7 +171,7 @@ def _assignment(text: str) -> list[tuple[int, ...]]:
 
 
 def _describe_each(
-    manager: LogManager, names: Iterable[str]
+    manager: "AnyManager", names: Iterable[str]
 ) -> tuple[list[TopicDescription], list[StreamLogError]]:
     """Return the descriptions of topics, and the errors of those that cannot be described."""
     described, errors = [], []
@@ -297,6 +303,8 @@ def _deed_line(deed: Deed) -> str:
 def topic_names(root: str) -> Sequence[str]:
     """Return the topics of a root for shell completion; empty if they cannot be read."""
     try:
+        if bucket_url(root) is not None:
+            return open_manager(Settings(path=root)).topics()
         return list_topics(LogRoot.at(root))
     except StreamLogError:
         return ()

@@ -20,8 +20,10 @@ from streamlog.cli.output import (
     counted,
     remark,
 )
+from streamlog.cli.roots import bucket_url
 from streamlog.cli.sources import contents_of
 from streamlog.cli.verb import Settings
+from streamlog.cli.verify_bucket import verify_bucket
 from streamlog.clock import SystemClock
 from streamlog.errors import StreamLogError
 from streamlog.fs.local import LocalFileSystem
@@ -55,6 +57,14 @@ def verify(
     errors: list[StreamLogError] = []
     summaries: list[str] = []
     paths = tuple(each for path in paths or (settings.root,) for each in _split(path))
+    urls = [url for url in map(bucket_url, paths) if url is not None]
+    for url in urls:
+        known = len(errors)
+        limit = max_decompressed_bytes
+        errors += verify_bucket(settings, url, is_deep=deep, max_decompressed_bytes=limit)
+        if len(errors) == known:
+            summaries.append(f"{url}: sound; checked {contents_of(LocalFileSystem(), url)}")
+    paths = tuple(path for path in paths if bucket_url(path) is None)
     fs, paths = with_remote_segments(LocalFileSystem(), paths)
     if replicas:
         paths = _without_offline(paths)
@@ -93,7 +103,8 @@ def verify(
 
 
 def _split(path: str) -> tuple[str, ...]:
-    return parse_roots(path, LocalFileSystem()) if "," in path else (path,)
+    is_several = "," in path and bucket_url(path) is None
+    return parse_roots(path, LocalFileSystem()) if is_several else (path,)
 
 
 def _without_offline(paths: tuple[str, ...]) -> tuple[str, ...]:

@@ -15,12 +15,13 @@ import random as random_module
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.clock import Clock, SystemClock
+from streamlog.config.log_config import LogConfig
 from streamlog.errors import (
     InvalidOptionError,
     InvalidRecordError,
@@ -46,8 +47,10 @@ from streamlog.root.read_roots import RootPaths
 __all__ = [
     "Appended",
     "InputLines",
+    "PartitionedAppender",
     "Producer",
     "TopicAppender",
+    "TopicFacts",
 ]
 
 
@@ -88,8 +91,26 @@ class InputLines(NamedTuple):
             raise
 
 
-class TopicAppender:
-    """Appends records to the partitions of a topic.
+class TopicFacts(Protocol):
+    """What an appender asks of its log root: a `LogManager`, or one of an object store."""
+
+    root: str
+
+    def ensure_topic(self, name: str) -> None:
+        """Create a topic if it is missing and the root's settings allow that."""
+        ...
+
+    def partitions(self, topic: str) -> Sequence[int]:
+        """Return the numbers of a topic's partitions."""
+        ...
+
+    def topic_config(self, name: str) -> LogConfig:
+        """Return the settings of a topic."""
+        ...
+
+
+class PartitionedAppender:
+    """Encodes records by partition of a topic; subclasses append the batches.
 
     Args:
         manager: The open log root.
@@ -112,7 +133,7 @@ class TopicAppender:
 
     def __init__(
         self,
-        manager: LogManager,
+        manager: TopicFacts,
         topic: str,
         *,
         partition: int | None = None,
@@ -124,7 +145,7 @@ class TopicAppender:
         manager.ensure_topic(topic)
         self.topic = topic
         self.appended: dict[int, Appended] = {}
-        self._manager, self._partition, self._compression = manager, partition, compression
+        self._facts, self._partition, self._compression = manager, partition, compression
         self._acks = acks
         self._numbers = manager.partitions(topic)
         self.partitions = len(self._numbers)
@@ -169,6 +190,7 @@ class TopicAppender:
                     compression=self._compression,
                     batch_size=self.batch_size,
                     max_decompressed=self._max_decompressed,
+                    log_append_time=self._log_append_time(),
                 )
                 self._check_sizes(encoded)
             self._append_batches(number, encoded, named)
@@ -185,29 +207,20 @@ class TopicAppender:
                 expected=f"at most {self._max_size} (max.message.bytes, segment.bytes)",
             )
 
-    def _append_batches(self, number: int, encoded: EncodedBatches, lines: InputLines) -> None:
-        """Append batches one by one, under one lock.
+    def _log_append_time(self) -> int | None:
+        """Return the time that batches get here; None if those who append them decide."""
+        return None
 
-        A leader accepts one batch of a client at a time, with base offset 0; the checksum does not
-        cover that field.
-        """
-        log = self._manager.log(self.topic, number)
-        buffer, table = encoded.buffer, encoded.table
-        spans = zip(table.position.tolist(), table.size.tolist(), table.count.tolist(), strict=True)
-        first = 0
-        with log.writing():
-            for position, size, count in spans:
-                batch = buffer[position : position + size].copy()
-                batch[BASE_OFFSET_OFFSET:LENGTH_OFFSET] = 0
-                with lines.naming(first, count):
-                    info = log.append_as_leader(batch, acks=self._acks)
-                self._note(number, info.base_offset, info.last_offset, count)
-                first += count
+    def _append_batches(self, number: int, encoded: EncodedBatches, lines: InputLines) -> None:
+        """Append batches to a partition."""
+        raise NotImplementedError
 
     def flush(self) -> None:
         """Make all appended records durable."""
-        for number in self.appended:
-            self._manager.log(self.topic, number).flush()
+        raise NotImplementedError
+
+    def discard(self) -> None:
+        """Forget what an atomic append has not committed; otherwise there is nothing to forget."""
 
     def check_partition(self, number: int) -> None:
         """Raise if the topic has no such partition.
@@ -218,7 +231,7 @@ class TopicAppender:
         if number not in self._numbers:
             raise UnknownTopicError(
                 f"topic {self.topic} has no partition {number}",
-                path=self._manager.root,
+                path=self._facts.root,
                 expected=f"0 to {self._numbers[-1]}" if self._numbers else "any",
                 hint="omit the partition to choose by key; `produce` has --ignore-partition",
             )
@@ -259,6 +272,38 @@ class TopicAppender:
         last = int(turns[-1]) + 1
         drawn = [self._sticky.partition(STICKY_SIZE) for _ in range(last)]
         return np.array(drawn, np.int32)[turns]
+
+
+class TopicAppender(PartitionedAppender):
+    """Appends records to the partitions of a topic in a directory; see `PartitionedAppender`."""
+
+    def __init__(self, manager: LogManager, topic: str, **choices: Any) -> None:
+        super().__init__(manager, topic, **choices)
+        self._manager = manager
+
+    def _append_batches(self, number: int, encoded: EncodedBatches, lines: InputLines) -> None:
+        """Append batches one by one, under one lock.
+
+        A leader accepts one batch of a client at a time, with base offset 0; the checksum does not
+        cover that field.
+        """
+        log = self._manager.log(self.topic, number)
+        buffer, table = encoded.buffer, encoded.table
+        spans = zip(table.position.tolist(), table.size.tolist(), table.count.tolist(), strict=True)
+        first = 0
+        with log.writing():
+            for position, size, count in spans:
+                batch = buffer[position : position + size].copy()
+                batch[BASE_OFFSET_OFFSET:LENGTH_OFFSET] = 0
+                with lines.naming(first, count):
+                    info = log.append_as_leader(batch, acks=self._acks)
+                self._note(number, info.base_offset, info.last_offset, count)
+                first += count
+
+    def flush(self) -> None:
+        """Make all appended records durable."""
+        for number in self.appended:
+            self._manager.log(self.topic, number).flush()
 
 
 _RECORD_SIZE: Final = 32  # upper bound of the overhead of a record

@@ -7,7 +7,7 @@ the tasks of a failed commit staged is collected by maintenance, once no commit 
 
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from streamlog.arrow.bucket_topics import plan_topics
 from streamlog.bucket.places import shared_store
@@ -18,6 +18,7 @@ from streamlog.commits.admission import sync_paths as sync_checkpoint
 from streamlog.commits.commit_log import CommitOutcome
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.replay import ReplayRule
+from streamlog.commits.retirement import BackgroundChores
 from streamlog.commits.staging import StagedFile
 from streamlog.errors import StreamLogError
 from streamlog.fs.local import LocalFileSystem
@@ -25,10 +26,14 @@ from streamlog.query.checkpoint import BatchSource
 from streamlog.query.checkpoint_note import CheckpointNote
 from streamlog.spark.sink_options import SinkOptions
 
+if TYPE_CHECKING:
+    from streamlog.maintenance.bucket_runner import BucketMaintenance
+
 __all__ = ["OpenBucket"]
 
 # A plan may be as old as this. A topic that was changed since is noticed by the commit.
 PLAN_AGE_MS: Final = 1000
+MAINTENANCE_BUDGET_MS: Final = 500.0
 
 
 class OpenBucket:
@@ -46,6 +51,8 @@ class OpenBucket:
         self._url, self._clock = url, clock or SystemClock()
         self._root: BucketRoot | None = None
         self._refreshed_ms = -float("inf")
+        self._maintenance_chores = BackgroundChores()
+        self._maintenance: BucketMaintenance | None = None
         self.lock = threading.Lock()
 
     @property
@@ -108,10 +115,24 @@ class OpenBucket:
         """Do nothing: a request that decides on these objects may still arrive."""
 
     def maintain(self) -> None:
-        """Do nothing: see `SinkOptions`, which refuses it."""
+        """Start due maintenance in the background, unless it is running."""
+        self._maintenance_chores(self._do_due)
+
+    def _do_due(self) -> None:
+        from streamlog.maintenance.bucket_runner import BucketMaintenance  # most never need it
+
+        if self._maintenance is None:
+            root = BucketRoot(shared_store(self._url), clock=self._clock)  # of its thread alone
+            root.refresh()
+            self._maintenance = BucketMaintenance(root)
+        self._maintenance.run_due(budget_ms=MAINTENANCE_BUDGET_MS)
 
     def close(self) -> None:
         """Forget the root; the next use reads it again."""
+        self._maintenance_chores.wait()
+        if self._maintenance is not None:
+            self._maintenance.close()
+            self._maintenance = None
         self._root = None
         self._refreshed_ms = -float("inf")
 

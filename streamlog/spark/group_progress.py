@@ -21,14 +21,18 @@ Source: org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution.con
 """
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Protocol
 
 from streamlog.clock import Clock
-from streamlog.fs.log_root import LogRoot
+from streamlog.errors import StreamLogError
 from streamlog.root.read_roots import ReadRoots
 from streamlog.root.readers import check_progress, write_progress
 from streamlog.topic import TopicPartition
+
+if TYPE_CHECKING:
+    from streamlog.arrow.views import AnyReadRoots
+    from streamlog.bucket.read_roots import BucketReadRoots
 
 __all__ = ["GroupProgress"]
 
@@ -42,7 +46,7 @@ class GroupProgress:
     """Records the position of one running query.
 
     Args:
-        roots: The log root, or the log roots of a replica set.
+        roots: The log root, the log roots of a replica set, or a root in an object store.
         group: The name, `kafka.group.id`.
         clock: For the time of the record.
 
@@ -51,14 +55,14 @@ class GroupProgress:
         StorageError: No directory of readers is writable.
     """
 
-    def __init__(self, roots: ReadRoots, group: str, clock: Clock) -> None:
-        self._roots = roots
+    def __init__(self, roots: "AnyReadRoots", group: str, clock: Clock) -> None:
+        self._place = _place_of(roots, group)
         self._failed: set[str] = set()
         self._group, self._clock = group, clock
         self._finished: Mapping[str, object] | None = None
         self._unread: Mapping[TopicPartition, int] = {}
         self._written_ms = 0.0
-        self._in_each_root(lambda root: check_progress(root, group))
+        self._note_failures(self._place.check())
 
     @property
     def is_recorded(self) -> bool:
@@ -95,12 +99,68 @@ class GroupProgress:
             numbers = known if isinstance(known, Mapping) else {}
             document[topic] = {**numbers, str(partition): offset}
         now_ms = self._clock.now_ms()
-        self._in_each_root(lambda root: write_progress(root, self._group, document, now_ms=now_ms))
+        self._note_failures(self._place.write(document, now_ms))
         self._written_ms = self._clock.monotonic_ms()
 
-    def _in_each_root(self, write: Callable[[LogRoot], None]) -> None:
-        """Write to all roots that are reachable; log the failure of each of the others once."""
-        failures = self._roots.in_each(write)
+    def _note_failures(self, failures: Mapping[str, StreamLogError]) -> None:
+        """Log the failure of each root that is not reachable once."""
         for path in failures.keys() - self._failed:
             _log.warning("position of %s not recorded: %s", self._group, failures[path])
         self._failed = set(failures)
+
+
+# ---- where a position is written --------------------------------------------------------------
+class _Place(Protocol):
+    """The readers of a root; both methods return the failures of roots that are not reachable."""
+
+    def check(self) -> Mapping[str, StreamLogError]:
+        """Check that positions can be written, so that a query fails at its start."""
+        ...
+
+    def write(self, document: Mapping[str, object], now_ms: int) -> Mapping[str, StreamLogError]:
+        """Write the position."""
+        ...
+
+
+class _InDirectories:
+    """The readers of a directory, or of each root of a replica set."""
+
+    def __init__(self, roots: ReadRoots, group: str) -> None:
+        self._roots, self._group = roots, group
+
+    def check(self) -> Mapping[str, StreamLogError]:
+        """See `_Place.check`."""
+        return self._roots.in_each(lambda root: check_progress(root, self._group))
+
+    def write(self, document: Mapping[str, object], now_ms: int) -> Mapping[str, StreamLogError]:
+        """See `_Place.write`."""
+        return self._roots.in_each(
+            lambda root: write_progress(root, self._group, document, now_ms=now_ms)
+        )
+
+
+class _InStore:
+    """The readers of a root in an object store: one request for each position."""
+
+    def __init__(self, roots: "BucketReadRoots", group: str) -> None:
+        from streamlog.bucket.readers import BucketReaders
+
+        self._roots, self._group = roots, group
+        self._readers = BucketReaders(roots.root.store, roots.clock)
+
+    def check(self) -> Mapping[str, StreamLogError]:
+        """Do nothing: the first position is written before the query reads."""
+        return {}
+
+    def write(self, document: Mapping[str, object], now_ms: int) -> Mapping[str, StreamLogError]:
+        """Write the position, and the state of the root that tasks may still use."""
+        del now_ms
+        entry = self._roots.root.state.number
+        self._readers.write_progress(self._group, document, entry=entry)
+        return {}
+
+
+def _place_of(roots: "AnyReadRoots", group: str) -> _Place:
+    if isinstance(roots, ReadRoots):
+        return _InDirectories(roots, group)
+    return _InStore(roots, group)

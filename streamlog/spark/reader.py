@@ -35,7 +35,7 @@ from pyspark.sql.streaming.datasource import (
 from streamlog.arrow.log_view import OffsetRange, OpenLogView
 from streamlog.arrow.losses import LossReporter
 from streamlog.clock import Clock, SystemClock
-from streamlog.errors import InvalidOptionError, OffsetOutOfRangeError
+from streamlog.errors import OffsetOutOfRangeError
 from streamlog.query.offsets import (
     SourceOffset,
     is_reserved,
@@ -370,15 +370,8 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             options = self._options
             roots = open_read_roots(options.paths, clock=self._clock)
             if options.group_id is not None and self._progress is None:
-                from streamlog.root.read_roots import ReadRoots
                 from streamlog.spark.group_progress import GroupProgress
 
-                if not isinstance(roots, ReadRoots):
-                    raise InvalidOptionError(
-                        "option kafka.group.id is not supported for a root in an object store",
-                        got=roots.name,
-                        hint="leave it out; the query's checkpoint keeps its offsets",
-                    )
                 self._progress = GroupProgress(roots, options.group_id, self._clock)
             self._view = open_view(
                 roots,

@@ -134,11 +134,6 @@ def _check_bucket(options: Mapping[str, str]) -> None:
                 f"option {name} has no meaning in an object store",
                 expected="no such option: every commit is durable when it is made",
             )
-    if options.get("maintenance", "off").strip().lower() == "auto":
-        raise InvalidOptionError(
-            "option maintenance=auto is not supported for a root in an object store",
-            hint="run it beside the query: streamlog --path URL maintain --every 5m",
-        )
 
 
 def _local(path: str) -> str:

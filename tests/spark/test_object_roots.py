@@ -171,7 +171,6 @@ def test_rows_name_their_topic(spark, url):
         ({"flush.ms": "5"}, "flush.ms has no meaning in an object store"),
         ({"flush.messages": "5"}, "flush.messages has no meaning"),
         ({"path": "s3://a/b,s3://a/c"}, "no replicas in other roots"),
-        ({"maintenance": "auto"}, "maintenance"),
     ],
 )
 def test_options_without_a_meaning_are_refused(options, said):

@@ -1,0 +1,123 @@
+"""The commands on a root in an object store."""
+
+import json
+
+import pytest
+
+from streamlog.bucket.places import shared_store
+from streamlog.bucket.read_roots import BucketReadRoots
+from streamlog.topic import TopicPartition
+from tests.support.cli import ok, streamlog
+
+
+@pytest.fixture
+def url(tmp_path):
+    """A root with `orders` (two partitions) and three records, made by the commands."""
+    url = f"file://{tmp_path}/bucket"
+    ok("--path", url, "topics", "create", "orders", "--partitions", "2")
+    rows = [{"key": "k", "value": f"v{n}", "partition": 0, "timestamp": 1000 + n} for n in range(3)]
+    lines = "\n".join(map(json.dumps, rows)).encode()
+    done = ok("--path", url, "produce", "orders", "--format", "ndjson", stdin=lines)
+    assert done.rows == [
+        {"topic": "orders", "partition": 0, "baseOffset": 0, "lastOffset": 2, "count": 3}
+    ]
+    return url
+
+
+def test_records_are_produced_and_printed(url):
+    ok("--path", url, "produce", "orders", "--atomic", "-p", "1", stdin=b"a\nb\n")
+    rows = ok("--path", url, "cat", "orders").rows
+    assert [(row["partition"], row["offset"], row["value"]) for row in rows] == [
+        *[(0, n, f"v{n}") for n in range(3)],
+        (1, 0, "a"),
+        (1, 1, "b"),
+    ]
+    assert [row["value"] for row in ok("cat", url, "-p", "0", "-o", "-1").rows] == ["v2"]
+    assert [row["value"] for row in ok("cat", url, "-o", "s@1001", "-c", "1").rows] == ["v1"]
+    assert streamlog("--path", url, "cat", "nothing").code != 0
+
+
+def test_topics_are_listed_described_altered_and_deleted(url):
+    (topic,) = ok("--path", url, "topics", "list").rows
+    assert (topic["topic"], topic["partitions"], topic["offsets"]) == ("orders", 2, 3)
+    ok(
+        "--path",
+        url,
+        "topics",
+        "alter",
+        "orders",
+        "--config",
+        "retention.ms=5",
+        "--partitions",
+        "3",
+    )
+    (topic,) = ok("--path", url, "topics", "describe", "orders").rows
+    assert [each["logEndOffset"] for each in topic["partitions"]] == [3, 0, 0]
+    set_here = [each for each in topic["configs"] if each["source"] == "topic"]
+    assert set_here == [{"name": "retention.ms", "value": "5", "source": "topic"}]
+    assert streamlog("--path", url, "topics", "create", "orders").code != 0
+    refused = streamlog("--path", url, "topics", "create", "x", "--replication-factor", "3")
+    assert "no replicas of ours" in refused.error
+    ok("--path", url, "topics", "delete", "orders", "--yes")
+    assert ok("--path", url, "topics", "list").rows == []
+
+
+def test_offsets_are_printed_and_records_deleted(url):
+    ok("--path", url, "delete-records", "orders:0:2")
+    rows = ok("--path", url, "offsets", "orders", "--time", "earliest").rows
+    assert [row["offset"] for row in rows] == [2, 0]
+    rows = ok("--path", url, "offsets", "orders", "--time", "max-timestamp").rows
+    assert [(row["offset"], row["timestamp"]) for row in rows] == [(2, 1002), (None, None)]
+
+
+def test_readers_and_their_lag(url, tmp_path):
+    checkpoint = tmp_path / "cp"
+    for name, text in {
+        "metadata": '{"id":"7f3d5dd2-94a1-4e9b-9d0d-1f1f0fd2f8f1"}',
+        "offsets/0": 'v1\n{"batchWatermarkMs":0}\n{"orders": {"0": 1, "1": 0}}',
+        "commits/0": 'v1\n{"nextBatchWatermarkMs":0}',
+    }.items():
+        (checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkpoint / name).write_text(text)
+    ok("--path", url, "readers", "add", "audit", "--checkpoint", checkpoint)
+    rows = ok("--path", url, "readers", "list").rows
+    assert [(row["reader"], row["partition"], row["offset"]) for row in rows] == [
+        ("audit", 0, 1),
+        ("audit", 1, 0),
+    ]
+    assert [row["lag"] for row in ok("--path", url, "lag").rows] == [2, 0]
+    assert streamlog("--path", url, "lag", "--over", "1").code == 1
+    ok("--path", url, "readers", "forget", "audit")
+    assert ok("--path", url, "readers", "list").rows == []
+
+
+def test_damage_is_found_and_soundness_reported(url):
+    ran = ok("verify", url, "--deep")
+    assert "sound; checked 1 topic, 2 partitions" in ran.error
+    state = BucketReadRoots(url).state()
+    (stretch,) = [each for at in state.partitions.values() for each in at.stretches]
+    store = shared_store(url)
+    content = bytearray(store.get(stretch.key, max_size=1 << 20))
+    content[-1] ^= 1
+    store.put(stretch.key, bytes(content))
+    ran = streamlog("verify", url)
+    assert ran.code == 1
+    assert "a batch that fails its checksum" in ran.error
+    store.delete([stretch.key])
+    assert "there is no such object" in streamlog("verify", url).error
+
+
+def test_maintenance_builds_segments_that_read_the_same(url):
+    before = ok("--path", url, "cat", "orders").out
+    configs = ["--config", "segment.ms=1", "--config", "retention.ms=-1"]
+    ok("--path", url, "topics", "alter", "orders", *configs)
+    due = ok("--path", url, "maintain", "--dry-run").rows
+    assert ok("--path", url, "maintain").rows[0]["action"] == due[0]["action"]
+    (stretch,) = BucketReadRoots(url).state().partitions[TopicPartition("orders", 0)].stretches
+    assert stretch.key.endswith("/00000000000000000000.log")
+    assert ok("--path", url, "cat", "orders").out == before
+    assert ok("verify", url).code == 0
+
+
+def test_replica_commands_refuse_a_url(url):
+    assert streamlog("--path", f"{url},s3://a/b", "cat", "orders").code != 0
