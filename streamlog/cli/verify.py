@@ -26,6 +26,7 @@ from streamlog.cli.verb import Settings
 from streamlog.cli.verify_bucket import verify_bucket
 from streamlog.clock import SystemClock
 from streamlog.errors import StreamLogError
+from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.health.findings import LOG_DAMAGE, Finding, Severity, as_error
@@ -57,13 +58,8 @@ def verify(
     errors: list[StreamLogError] = []
     summaries: list[str] = []
     paths = tuple(each for path in paths or (settings.root,) for each in _split(path))
-    urls = [url for url in map(bucket_url, paths) if url is not None]
-    for url in urls:
-        known = len(errors)
-        limit = max_decompressed_bytes
-        errors += verify_bucket(settings, url, is_deep=deep, max_decompressed_bytes=limit)
-        if len(errors) == known:
-            summaries.append(f"{url}: sound; checked {contents_of(LocalFileSystem(), url)}")
+    for url in filter(None, map(bucket_url, paths)):
+        _verify_url(settings, url, deep, max_decompressed_bytes, errors, summaries)
     paths = tuple(path for path in paths if bucket_url(path) is None)
     fs, paths = with_remote_segments(LocalFileSystem(), paths)
     if replicas:
@@ -84,7 +80,7 @@ def verify(
             errors.append(error)
         else:
             if all(each.severity is Severity.NOTE for each in findings[before:]):
-                summaries.append(f"{path}: sound; checked {contents_of(fs, path)}")
+                summaries.append(_sound(fs, path))
     if replicas:
         _verify_replicas(settings, paths, findings, errors, summaries)
     wrong = [each for each in findings if each.severity is not Severity.NOTE]
@@ -100,6 +96,23 @@ def verify(
         raise Findings(errors)
     if wrong:
         raise click.exceptions.Exit(EXIT_FINDING)
+
+
+def _verify_url(
+    settings: Settings,
+    url: str,
+    is_deep: bool,  # noqa: FBT001 - as the options of the command
+    max_decompressed_bytes: int | None,
+    errors: list[StreamLogError],
+    summaries: list[str],
+) -> None:
+    found = [*verify_bucket(settings, url, is_deep, max_decompressed_bytes)]
+    errors += found
+    summaries += [] if found else [_sound(LocalFileSystem(), url)]
+
+
+def _sound(fs: FileSystem, path: str) -> str:
+    return f"{path}: sound; checked {contents_of(fs, path)}"
 
 
 def _split(path: str) -> tuple[str, ...]:

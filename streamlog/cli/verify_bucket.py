@@ -12,7 +12,10 @@ __all__ = ["verify_bucket"]
 
 
 def verify_bucket(
-    settings: Settings, url: str, *, is_deep: bool, max_decompressed_bytes: int | None
+    settings: Settings,
+    url: str,
+    is_deep: bool,  # noqa: FBT001 - as the options of the command
+    max_decompressed_bytes: int | None,
 ) -> Iterator[StreamLogError]:
     """Yield what is wrong with a root: entries of the journal, missing objects, damaged batches.
 

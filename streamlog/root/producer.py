@@ -13,6 +13,7 @@ A record goes to
 import contextlib
 import random as random_module
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, cast
@@ -109,7 +110,7 @@ class TopicFacts(Protocol):
         ...
 
 
-class PartitionedAppender:
+class PartitionedAppender(ABC):
     """Encodes records by partition of a topic; subclasses append the batches.
 
     Args:
@@ -211,16 +212,16 @@ class PartitionedAppender:
         """Return the time that batches get here; None if those who append them decide."""
         return None
 
+    @abstractmethod
     def _append_batches(self, number: int, encoded: EncodedBatches, lines: InputLines) -> None:
         """Append batches to a partition."""
-        raise NotImplementedError
 
+    @abstractmethod
     def flush(self) -> None:
         """Make all appended records durable."""
-        raise NotImplementedError
 
-    def discard(self) -> None:
-        """Forget what an atomic append has not committed; otherwise there is nothing to forget."""
+    def discard(self) -> None:  # noqa: B027 - most have nothing to forget
+        """Forget what an atomic append has not committed."""
 
     def check_partition(self, number: int) -> None:
         """Raise if the topic has no such partition.

@@ -64,8 +64,9 @@ OPTIONS: Final = (
         "path",
         Use.ANY,
         None,
-        "Log root, or several log roots of a replica set, separated by commas: any of them may be "
-        "unreachable. A reader also accepts a partition directory or a single file.",
+        "Log root: a directory, or a URL such as s3://BUCKET/PATH. Or several log roots of a "
+        "replica set, separated by commas: any of them may be unreachable. A reader also accepts a "
+        "partition directory or a single file.",
     ),
     # ---- which topics to read -----------------------------------------------------------------
     Option("subscribe", Use.READ, None, "Topics to read, separated by commas."),
