@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import IO, NamedTuple
 from xml.etree import ElementTree
 
+from tests.support import class_data
+
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / ".cache" / "gate"
 DEMO = REPORTS / "demo"
@@ -34,7 +36,7 @@ class Part(NamedTuple):
 
     name: str
     commands: tuple[tuple[str, ...], ...]
-    jvm_options: str = ""
+    starts_spark: bool = False
 
 
 class Result(NamedTuple):
@@ -80,8 +82,11 @@ PARTS = (
     ),
     Part(
         "spark",
-        (pytest(*FILES_AT_ONCE, *marked("spark", "spark and not compat")),),
-        SHORT_LIVED_JVM,
+        (
+            tool("python", "-m", "tests.support.class_data"),
+            pytest(*FILES_AT_ONCE, *marked("spark", "spark and not compat")),
+        ),
+        starts_spark=True,
     ),
     Part("engine", (pytest(*AT_ONCE, "-m", "not spark and not compat"),)),
     Part("compat", (pytest(*AT_ONCE, *marked("compat")),)),
@@ -91,8 +96,13 @@ PARTS = (
             tool("python", "-m", "tests.reliability", "--budget", "ci"),
             tool("python", "-m", "tests.programs.reliability.teeth", "--seconds", "25"),
         ),
+        starts_spark=True,
     ),
-    Part("demo", (tool("python", "-m", "streaming_jobs.demo", "--directory", str(DEMO)),)),
+    Part(
+        "demo",
+        (tool("python", "-m", "streaming_jobs.demo", "--directory", str(DEMO)),),
+        starts_spark=True,
+    ),
 )
 
 
@@ -112,19 +122,25 @@ def count(report: Path) -> tuple[int, int, int]:
     return passed, failed, skipped
 
 
+def environment_of(part: Part) -> dict[str, str]:
+    """Return the variables for the next command of a part; an earlier one may make an archive."""
+    if not part.starts_spark:
+        return {**os.environ}
+    return os.environ | {"JDK_JAVA_OPTIONS": f"{SHORT_LIVED_JVM} {class_data.options()}"}
+
+
 def run(part: Part, output: IO[bytes] | None = None) -> Result:
     """Run all commands of `part`; what they print goes to `output` if there is one."""
     start = time.monotonic()
     report = REPORTS / f"{part.name}.xml"
     report.unlink(missing_ok=True)
     is_good, cpu_seconds = True, 0.0
-    environment = os.environ | ({"JDK_JAVA_OPTIONS": part.jvm_options} if part.jvm_options else {})
     for command in part.commands:
         name = Path(command[0]).name
         say(f"$ {shlex.join([name, *command[1:]])}", output)
         extra = (f"--junitxml={report}",) if name == "pytest" else ()
         process = subprocess.Popen(
-            [*command, *extra], cwd=ROOT, env=environment, stdout=output, stderr=output
+            [*command, *extra], cwd=ROOT, env=environment_of(part), stdout=output, stderr=output
         )
         _, status, used = os.wait4(process.pid, 0)  # instead of wait(): it tells what was used
         process.returncode = os.waitstatus_to_exitcode(status)
