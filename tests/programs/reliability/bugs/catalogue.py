@@ -31,6 +31,8 @@ class Bug(NamedTuple):
 
 TROUBLE: Final = "|"
 COMMITS: Final = "streamlog.commits"
+CRASHING_STORE: Final = "crashes with an object store"
+FAILING_STORE: Final = "failing object stores"
 LOCAL_LOG: Final = "streamlog.partition.local_log"
 RECOVERY: Final = "streamlog.segment.recovery"
 
@@ -151,11 +153,10 @@ BUGS: Final = (
     ), "crashes", ("append batches", "roll", "clean", TROUBLE, "append")),
     Bug("27 compaction touches the active segment", (
         Edit("streamlog.cleaner.choosing",
-             "end, changes_ms = segments.active.base_offset,",
+             "end, changes_ms = segments[-1].base_offset,",
              "end, changes_ms = log.log_end_offset,"),
         Edit("streamlog.cleaner.choosing",
-             "    end = segments[segments.floor_index(end)].base_offset if end > "
-             "segments[0].base_offset else end\n", ""),
+             "        end = segments[_floor(segments, end)].base_offset\n", "        pass\n"),
     ), "crashes", ("append", "roll", "append batches", "append", "clean", TROUBLE, "append")),
     Bug("28 retention uses the age of files", (
         Edit("streamlog.maintenance.retention",
@@ -503,6 +504,92 @@ BUGS: Final = (
         Edit("streamlog.root.replica_reader",
              "        if reader.topic_id != self.topic_id:\n", "        if False:\n"),
     ), "pytest", ("tests/spark/test_replica_roots.py",)),
+    Bug("201 a lost answer of the journal counts as another writer's entry", (
+        Edit("streamlog.bucket.journal",
+             "return found[-1].mark == entry.mark\n", "return False\n"),
+    ), FAILING_STORE, ("append", TROUBLE, "append")),
+    Bug("202 an entry replaces the one that has its number", (
+        Edit("streamlog.bucket.journal",
+             "            self._store.create(key, content)\n",
+             "            self._store.put(key, content)\n"),
+    ), FAILING_STORE, ("append", TROUBLE, "append", "append other")),
+    Bug("203 the hint counts as the last entry", (
+        Edit("streamlog.bucket.journal",
+             "        if self._read_next():\n            self._is_behind",
+             "        if False:\n            self._is_behind"),
+    ), CRASHING_STORE, ("append", TROUBLE, "append")),
+    Bug("204 a committed version is committed again", (
+        Edit("streamlog.bucket.commits",
+             "        if verdict in (Verdict.REPLAY, Verdict.SKIP):\n", "        if False:\n"),
+    ), CRASHING_STORE, ("commit", TROUBLE, "commit")),
+    Bug("205 staged batches keep their offsets", (
+        Edit("streamlog.bucket.reading",
+             "base_offset=stretch.base_offset, leader", "base_offset=0, leader"),
+    ), CRASHING_STORE, ("append", "append", TROUBLE, "append")),
+    Bug("206 a build leaves out its last extent", (
+        Edit("streamlog.bucket.building",
+             "builder.build(wanted.first_offset, wanted.end_offset)",
+             "builder.build(wanted.first_offset, wanted.stretches[-1].base_offset)"),
+    ), CRASHING_STORE, ("append", "append", TROUBLE, "roll")),
+    Bug("207 an object goes while another partition needs it", (
+        Edit("streamlog.bucket.state",
+             "            if self._uses[key] == 0:\n                del self._uses[key]\n",
+             "            if self._uses[key] >= 0:\n"
+             "                self._uses[key] or self._uses.pop(key)\n"),
+    ), CRASHING_STORE, ("commit", "commit", "delete records", TROUBLE, "delete records", "retire")),
+    Bug("208 the indexes of a segment stay when it is deleted", (
+        Edit("streamlog.bucket.collecting",
+             "[name for key in due for name in files_of(key)]", "list(due)"),
+    ), CRASHING_STORE, ("append batches", TROUBLE, "roll", "append")),
+    Bug("209 a dead build is forgotten with its objects", (
+        Edit("streamlog.bucket.collecting",
+             "            deleted += self._remove_build(name)\n", "            pass\n"),
+    ), CRASHING_STORE, ("append batches", TROUBLE, "roll")),
+    Bug("210 garbage is forgotten before it is deleted", (
+        Edit("streamlog.bucket.collecting",
+             "            self._store.delete(keys)\n            deleted += len(keys)\n",
+             "            deleted += len(keys)\n"),
+        Edit("streamlog.bucket.collecting",
+             "            self._journal.change(decide)\n\n    def _due",
+             "            self._journal.change(decide)\n            self._store.delete(keys)\n"
+             "\n    def _due"),
+    ), CRASHING_STORE, ("append batches", "roll", "append batches", "roll", TROUBLE, "retire")),
+    Bug("211 a raised log start drops the stretch that contains it", (
+        Edit("streamlog.bucket.state",
+             "        first = self.at(offset)\n        gone",
+             "        first = self.at(offset) + 1\n        gone"),
+    ), CRASHING_STORE, ("append batches", "append", TROUBLE, "delete records")),
+    Bug("212 compaction swaps in nothing", (
+        Edit("streamlog.maintenance.bucket_compaction",
+             "            if segment.size:  # no record", "            if False:  # no record"),
+    ), CRASHING_STORE, ("append batches", "append batches", "roll", "append", TROUBLE, "clean")),
+    Bug("213 the journal is trimmed beyond its last snapshot", (
+        Edit("streamlog.bucket.collecting",
+             "        start = old[-1].number\n", "        start = state.number\n"),
+        Edit("streamlog.bucket.collecting",
+             "        if self._store.stat(snapshot_key(start)) is None:", "        if False:"),
+    ), CRASHING_STORE, ("append", "append", "append", "append", "append", "append", "append",
+                        "append", "append", "append", "append", "append", TROUBLE, "append",
+                        "append")),
+    Bug("214 a late commit names a deleted object", (
+        Edit("streamlog.bucket.commits",
+             "(staged_ms(key) or 0) < state.staged_horizon_ms\n", "False\n"),
+        Edit("streamlog.bucket.state",
+             "            if time_ms is None or time_ms < self._horizon_ms:\n",
+             "            if time_ms is None:\n"),
+    ), "pytest", ("tests/maintenance/test_bucket_maintenance.py"
+                  "::test_orphans_are_collected_and_their_late_commit_is_refused",)),
+    Bug("215 a writer that slept takes the number of a deleted entry", (
+        Edit("streamlog.bucket.journal",
+             "        if self._was_silent() and not self._is_in_place(number):\n",
+             "        if False:\n"),
+    ), "pytest", ("tests/maintenance/test_bucket_maintenance.py"
+                  "::test_a_writer_that_slept_between_its_look_and_its_entry_notices",)),
+    Bug("216 objects go while a recorded reader needs them", (
+        Edit("streamlog.bucket.collecting",
+             "(seen is None or each.number <= seen)", "True"),
+    ), "pytest", ("tests/maintenance/test_bucket_maintenance.py"
+                  "::test_recorded_readers_keep_records_and_objects",)),
     Bug("62 opened objects stay open", (
         Edit("streamlog.fs.open_files",
              "                    is_kept = not keeper.release_file()\n",

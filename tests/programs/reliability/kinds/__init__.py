@@ -20,6 +20,10 @@ from tests.programs.reliability.kinds.failures import (
     reading_errors,
     short_transfers,
 )
+from tests.programs.reliability.kinds.object_stores import (
+    object_store_crashes,
+    object_store_failures,
+)
 from tests.programs.reliability.kinds.races import races
 from tests.programs.reliability.kinds.survival import Case
 from tests.programs.reliability.workloads import Workload
@@ -62,6 +66,8 @@ KINDS: Final[dict[str, Kind]] = {
     "clocks": Kind(clocks, 2),
     "races": Kind(races, 2),
     "mutations": Kind(mutations, 1),
+    "crashes with an object store": Kind(object_store_crashes, 4),
+    "failing object stores": Kind(object_store_failures, 4),
     "power cuts of ext4": Kind(
         disks.power_cuts("ext4"), 5, False, functools.partial(disks.missing, "ext4")
     ),
