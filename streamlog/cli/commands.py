@@ -579,11 +579,14 @@ def maintain() -> None:
     In a replica set, brings the replicas up to date first, as `streamlog replicate` does. Retention
     and compaction run in the roots that --path names only, separated by commas: name all of them.
 
+    In an object store, also builds segments out of committed batches and deletes unneeded objects.
+
     Records that a recorded reader has not finished are kept; see `streamlog readers`.
 
     \b
     Examples:
       streamlog --path /tmp/log maintain --dry-run
+      streamlog --path s3://bucket/log maintain --every 5m
       streamlog --path /tmp/log maintain --every 5m
       streamlog --path /disk1/log,/disk2/log,/disk3/log maintain --every 5m
     """

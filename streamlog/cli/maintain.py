@@ -110,10 +110,9 @@ class _Roots:
 def _maintenance(path: str) -> "AnyMaintenance":
     if not is_bucket(path):
         return Maintenance(path)
-    from streamlog.bucket.manager import BucketManager
-    from streamlog.maintenance.bucket_runner import BucketMaintenance
+    from streamlog.maintenance.bucket_runner import maintenance_of
 
-    return BucketMaintenance(BucketManager(path).bucket)
+    return maintenance_of(path)
 
 
 def _replicate(settings: Settings) -> None:

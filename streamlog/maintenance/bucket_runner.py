@@ -18,6 +18,7 @@ from typing import Final
 from streamlog.bucket.actions import Action
 from streamlog.bucket.building import BucketBuilds, DueBuild, find_builds, is_being_built
 from streamlog.bucket.collecting import BucketCollector
+from streamlog.bucket.places import is_bucket, shared_store
 from streamlog.bucket.readers import BucketReaders, oldest_entry
 from streamlog.bucket.root import BucketRoot
 from streamlog.bucket.state import RootState
@@ -31,14 +32,33 @@ from streamlog.maintenance.bucket_compaction import BucketCompaction
 from streamlog.maintenance.bucket_retention import RetentionPlan, find_dirty, plan_retention
 from streamlog.maintenance.compaction import COMPACTION_REASONS
 from streamlog.maintenance.retention import retention_deeds
-from streamlog.maintenance.runner import MaintenanceReport
+from streamlog.maintenance.runner import Maintenance, MaintenanceReport
 from streamlog.root.deeds import Deed
 from streamlog.root.readers import Holds, held_from
 from streamlog.topic import TopicPartition
 
-__all__ = ["BucketMaintenance"]
+__all__ = ["BucketMaintenance", "maintenance_of"]
 
 _TEMPORARY: Final = "/tmp"
+
+
+def maintenance_of(path: str | os.PathLike[str]) -> "Maintenance | BucketMaintenance":
+    """Return the maintenance of a root, wherever it is.
+
+    Args:
+        path: A directory, or the URL of an object store.
+
+    Raises:
+        UnknownTopicError: There is no root.
+        InvalidRequestError: The root was not made by streamlog, or the URL is invalid.
+        StorageError: The store cannot be reached.
+    """
+    place = os.fspath(path)
+    if not is_bucket(place):
+        return Maintenance(place)
+    root = BucketRoot(shared_store(place))
+    root.refresh()
+    return BucketMaintenance(root)
 
 
 class BucketMaintenance:

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from streamlog.commits.retirement import BackgroundChores
+from streamlog.maintenance.bucket_runner import BucketMaintenance, maintenance_of
 from streamlog.maintenance.runner import Maintenance, MaintenanceReport
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def maintain(
 
     Args:
         spark: The session; all of its queries count, whatever they read or write.
-        root: The log root.
+        root: The log root: a directory, or the URL of an object store.
         budget_ms: After this time no further partition is started; the next trigger continues.
 
     Returns:
@@ -43,7 +44,7 @@ def maintain(
         UnknownTopicError: The root does not exist.
         InvalidRequestError: It is not a streamlog root.
     """
-    maintained = MaintainedRoot(spark, Maintenance(root), budget_ms)
+    maintained = MaintainedRoot(spark, maintenance_of(root), budget_ms)
     spark.streams.addListener(maintained.listener)
     return maintained
 
@@ -61,7 +62,12 @@ class MaintainedRoot:
         reports: One for each run that did anything.
     """
 
-    def __init__(self, spark: "SparkSession", maintenance: Maintenance, budget_ms: float) -> None:
+    def __init__(
+        self,
+        spark: "SparkSession",
+        maintenance: Maintenance | BucketMaintenance,
+        budget_ms: float,
+    ) -> None:
         self._spark, self._maintenance, self._budget_ms = spark, maintenance, budget_ms
         self._chores = BackgroundChores()
         self._guard = threading.Lock()

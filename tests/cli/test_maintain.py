@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from streamlog.bucket.places import shared_store
+from streamlog.bucket.root import BucketRoot
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.records.record import Record
 from streamlog.root.manager import LogManager
 from streamlog.root.readers import write_progress
+from streamlog.topic import TopicPartition
+from tests.bucket.staged import commit, stage
 from tests.root.test_readers import checkpoint
 from tests.support.cli import ok, start, streamlog
 
@@ -43,6 +47,27 @@ def test_maintain_prints_its_deletions_and_reasons(old: Path) -> None:
     assert [each["logStartOffset"] for each in described["maintenance"]] == [2]
     table = ok("topics", "describe", "orders", "--path", old, "--format", "table").out.decode()
     assert "retention (retention.bytes): removed 1 segments" in table
+
+
+def test_maintain_builds_and_retains_in_an_object_store(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/bucket"
+    root = BucketRoot(shared_store(url))
+    root.create()
+    root.create_topic("orders", configs={"internal.segment.bytes": 2000, "retention.bytes": 3000})
+    now_ms = time.time_ns() // 1_000_000
+    for version in range(4):
+        rows = {TopicPartition("orders", 0): [b"%d" % number for number in range(100)]}
+        commit(root, "q", version, stage(root, "q", version, rows, timestamp=now_ms))
+    planned = ok("maintain", "--dry-run", "--path", url).rows
+    assert [row["action"] for row in planned] == ["build"]
+    done = ok("maintain", "--path", url).rows
+    assert [(row["action"], row["reason"]) for row in done] == [
+        ("build", "segment.bytes"),
+        ("retention", "retention.bytes"),
+    ]
+    assert root.refresh().partitions[TopicPartition("orders", 0)].log_start_offset > 0
+    again = ok("maintain", "--path", url)
+    assert again.rows == [] and "nothing is due" in again.error
 
 
 def test_maintain_prints_what_a_reader_protects(old: Path) -> None:
