@@ -112,7 +112,7 @@ def run(pattern: str) -> tuple[int, list[Outcome]]:
         shutil.copytree(scenarios(), module / "kafka_tests")
         limits = (f"-timeout={TIMEOUT_S}s", f"-parallel={AT_ONCE}", f"-run={pattern}")
         done = subprocess.run(
-            [go(), "test", "-json", "-count=1", *limits, "./kafka_tests"],
+            [go(), "test", "-vet=off", "-json", "-count=1", *limits, "./kafka_tests"],
             cwd=module,
             env=go_environment() | {"STREAMLOG_GATEWAYS": address},
             stdout=subprocess.PIPE,
