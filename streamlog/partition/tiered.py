@@ -30,7 +30,12 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from streamlog.config.log_config import LogConfig
-from streamlog.errors import CorruptDataError, FileMissingError, InvalidRequestError
+from streamlog.errors import (
+    CorruptDataError,
+    FileMissingError,
+    InvalidRequestError,
+    StorageError,
+)
 from streamlog.fs.api import FileKind, FileStat, FileSystem, OpenMode
 from streamlog.fs.files import read_file, stat_directory
 from streamlog.fs.log_root import META_PROPERTIES
@@ -136,9 +141,6 @@ def with_remote_segments(
 
     Returns:
         Both unchanged if there is no such storage. The paths without the storages, or only these.
-
-    Raises:
-        StorageError: A path cannot be read.
     """
     storages = tuple(path for path in paths if _is_storage(fs, path))
     if not storages:
@@ -151,14 +153,17 @@ def with_remote_segments(
 def _is_storage(fs: FileSystem, path: str) -> bool:
     if parse_log_file_name(os.path.basename(path)) is not None:
         return False
-    found = stat_directory(fs, path)
-    if found is None or found.kind is not FileKind.DIRECTORY:
+    try:
+        found = stat_directory(fs, path)
+        if found is None or found.kind is not FileKind.DIRECTORY:
+            return False
+        if os.path.basename(path) == _STORAGE_NAME:
+            return True
+        if fs.stat(f"{path}/{META_PROPERTIES}") is not None:  # a log root, without a listing
+            return False
+        return any(parse_remote_directory(name) is not None for name in fs.list(path))
+    except StorageError:  # met again by the reader, which may have a replica elsewhere
         return False
-    if os.path.basename(path) == _STORAGE_NAME:
-        return True
-    if fs.stat(f"{path}/{META_PROPERTIES}") is not None:  # a log root, without a listing
-        return False
-    return any(parse_remote_directory(name) is not None for name in fs.list(path))
 
 
 class TieredFileSystem(ReadOnlyFileSystem):
