@@ -207,7 +207,7 @@ def _decode(
     if table.is_legacy:
         decode = compiled("legacy_kernels").decode_messages
     else:
-        decode = record_loops(rows).decode_records
+        decode = record_loops(rows, int(totals[s.TOTAL_BYTES])).decode_records
     room = min(int(totals[s.TOTAL_BYTES]), MAX_INT32)  # for all keys, and for all values
     longs = np.empty((s.LONGS_WIDTH, rows), np.int64)
     ints = np.empty((s.INTS_WIDTH, rows + 1), np.int32)

@@ -61,6 +61,7 @@ __all__ = [
 
 FEW_RECORDS: Final = 2_000  # at once, take some milliseconds
 QUICK_RECORDS: Final = 100  # at once, take a fraction of a millisecond
+FEW_BYTES: Final = 256 << 10  # of records at once: two bytes may be a header, which takes as long
 RESERVE: Final = 300_000  # take as long as loading numba
 PER_SECOND: Final = 10_000  # take a hundredth of a second
 
@@ -110,14 +111,27 @@ class Allowance:
 _allowance: Final = Allowance(RESERVE, PER_SECOND)
 
 
-def record_loops(records: int) -> ModuleType:
-    """Return the module whose loops over records suit this number of them."""
-    return sys.modules[__name__] if _are_few(records) else compiled("kernels")
+def record_loops(records: int, size: int = 0) -> ModuleType:
+    """Return the module whose loops suit some records.
+
+    Args:
+        records: How many.
+        size: Their bytes, as far as the loops go through these; not trusted.
+    """
+    return sys.modules[__name__] if _are_few(records, size) else compiled("kernels")
 
 
-def append_loops(source: NDArray[np.uint8]) -> ModuleType:
-    """Return the module whose loops suit the records of an append: uint8[m], not trusted."""
-    if not numba_is_loaded() and _are_few(_claims(memoryview(source))[1]):
+def append_loops(source: NDArray[np.uint8], size: int | None = None) -> ModuleType:
+    """Return the module whose loops suit an append.
+
+    Args:
+        source: Its batches, uint8[m]; not trusted.
+        size: Bytes of the records that the loops go through; by default those of the batches.
+    """
+    if numba_is_loaded():
+        return compiled("validate_kernels")
+    records = _claims(memoryview(source))[1]
+    if _are_few(records, len(source) if size is None else size):
         return sys.modules[__name__]
     return compiled("validate_kernels")
 
@@ -130,8 +144,10 @@ def is_quick(source: Buffer) -> bool:
     return records <= QUICK_RECORDS and _allowance.has(records)
 
 
-def _are_few(records: int) -> bool:
-    return records <= FEW_RECORDS and not numba_is_loaded() and _allowance.take(records)
+def _are_few(records: int, size: int) -> bool:
+    if records > FEW_RECORDS or size > FEW_BYTES or numba_is_loaded():
+        return False
+    return _allowance.take(records)
 
 
 def _claims(buffer: memoryview) -> tuple[int, int]:

@@ -140,7 +140,7 @@ def decode_slots(
         enough=enough,
     )
     slots = np.empty((int(totals[s.TOTAL_ROWS]), s.SLOT_WIDTH), np.int64)
-    locate = record_loops(len(slots)).locate_records
+    locate = record_loops(len(slots), int(totals[s.TOTAL_BYTES])).locate_records
     check_status(locate(source, table.fields, spans, slots, totals), table, totals)
     return RecordSlots(source=source, slots=slots, rows=table.count)
 

@@ -252,7 +252,7 @@ def _look_inside(append: _Append, times: TimeBounds, limit: int) -> _Append:
         records, spans, _ = records_of(
             source, table, limits=ALL_RECORDS, totals=counts, max_decompressed=limit
         )
-    inspect = append_loops(source).inspect_records
+    inspect = append_loops(source, len(records)).inspect_records
     status = inspect(records, table.fields, spans, *times, found, counts)
     seen = counts.tolist()
     check_status(status, table, seen)
