@@ -224,7 +224,6 @@ def test_settings_have_sources_and_synonyms(root: Path, client: WireClient, vers
     assert [(each["name"], each["value"], each["source"]) for each in entry["synonyms"]] == [
         ("retention.ms", "7", 1),
         ("log.retention.ms", "9", 4),
-        ("log.retention.hours", "168", 5),
     ]
     assert [(each["value"], each["configSource"]) for each in server["configs"]] == [("2", 4)]
     assert missing["errorCode"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -141,22 +141,10 @@ def topic_entries(broker: Broker, own: Mapping[str, str]) -> list[dict[str, Any]
         server_key = setting.broker[0].key if setting.broker else key
         if key in config.topic_defaults:
             synonyms.append((server_key, config.topic_defaults[key], _Source.STATIC_BROKER))
-        synonyms.append((*_default_of_broker(setting), _Source.DEFAULT))
+        if len(setting.broker) <= 1:  # of a broker's several keys, hours have the default
+            synonyms.append((server_key, text_of(setting.default), _Source.DEFAULT))
         entries.append(_entry(setting, value, _SOURCES[source], synonyms))
     return entries
-
-
-def _default_of_broker(setting: Setting) -> tuple[str, str]:
-    """Return the broker's key that has the default, the one in hours if there are several.
-
-    Source: ServerTopicConfigSynonyms.ALL_TOPIC_CONFIG_SYNONYMS, ConfigHelper.configSynonyms.
-    """
-    if not setting.broker:
-        return setting.key, text_of(setting.default)
-    last = setting.broker[-1]
-    if last.factor == 1:
-        return last.key, text_of(setting.default)
-    return last.key, text_of(setting.default // last.factor)
 
 
 async def _group_entries(broker: Broker, group_id: str) -> list[dict[str, Any]]:
