@@ -17,6 +17,7 @@ from streamlog.cli.output import (
     safe_text,
     to_json,
 )
+from streamlog.cli.roots import refuse_bucket
 from streamlog.cli.verb import Settings
 from streamlog.config.log_config import DEFAULT_MAX_DECOMPRESSED_BYTES, LogConfig
 from streamlog.errors import (
@@ -124,6 +125,8 @@ class Dumping:
 
 def dump_files(output: Output, paths: tuple[str, ...], wanted: Dumping) -> None:
     """Print the readable contents of files; then raise Findings if any file has errors."""
+    for path in paths:
+        refuse_bucket(path, "dump")
     errors: list[StreamLogError] = []
     fs = LocalFileSystem()
     if output.format == "table":

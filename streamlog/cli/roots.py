@@ -53,11 +53,15 @@ def open_manager(settings: Settings, *, create: bool = False, adopt: bool = Fals
 
 
 def refuse_bucket(path: str, what: str) -> None:
-    """Raise if a path is in an object store, for a command that works on directories only.
+    """Raise if a path is a URL, for a command that reads files.
 
     Raises:
         InvalidRequestError: It is.
     """
-    url = bucket_url(path)
-    if url is not None:
-        raise InvalidRequestError(f"{what} works on a log root in a directory", path=url)
+    if is_bucket(path):
+        raise InvalidRequestError(
+            f"{what} reads files, not objects",
+            path=path,
+            expected="the path of a file",
+            hint="streamlog cat prints the records of a root in an object store",
+        )

@@ -118,3 +118,8 @@ def test_maintenance_applies_the_settings(url):
 
 def test_replica_commands_refuse_a_url(url):
     assert streamlog("--path", f"{url},s3://a/b", "cat", "orders").code != 0
+
+
+def test_dump_refuses_objects():
+    for path in ("s3://bucket/orders-0/00000000000000000000.log", "file:///bucket/orders-0"):
+        assert "dump reads files, not objects" in streamlog("dump", path).error
