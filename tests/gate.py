@@ -4,7 +4,7 @@
 
 All parts run, even after a failure, two at a time: a part that waits, for a JVM or a time limit,
 leaves the processors to the other one. The output of a part appears when it ends, that of a single
-part at once. The last line counts the tests.
+part at once. What failed is shown again at the end; the last line counts the tests.
 """
 
 import os
@@ -25,6 +25,7 @@ REPORTS = ROOT / ".cache" / "gate"
 DEMO = REPORTS / "demo"
 TOOLS = Path(sys.executable).parent
 PARTS_AT_ONCE = 2
+SHOWN = 3_000  # characters of a failure at each of its ends
 AT_ONCE = ("-n", "2", "--dist", "worksteal")
 FILES_AT_ONCE = ("-n", "2", "--dist", "loadfile")  # keeps each file's shared fixtures in one worker
 # Most JVMs of the tests live for seconds, so optimizing compilation does not pay.
@@ -122,6 +123,18 @@ def count(report: Path) -> tuple[int, int, int]:
     return passed, failed, skipped
 
 
+def failures(report: Path) -> Iterator[str]:
+    """Yield each failed test with its message, in full up to a limit."""
+    if not report.exists():
+        return
+    for case in ElementTree.parse(report).iter("testcase"):
+        for outcome in (*case.iter("failure"), *case.iter("error")):
+            text = (outcome.text or "").strip()
+            if len(text) > 2 * SHOWN:
+                text = f"{text[:SHOWN]}\n…\n{text[-SHOWN:]}"
+            yield f"FAILED {case.get('classname')}.{case.get('name')}\n{text}"
+
+
 def environment_of(part: Part) -> dict[str, str]:
     """Return the variables for the next command of a part; an earlier one may make an archive."""
     if not part.starts_spark:
@@ -132,7 +145,7 @@ def environment_of(part: Part) -> dict[str, str]:
 def run(part: Part, output: IO[bytes] | None = None) -> Result:
     """Run all commands of `part`; what they print goes to `output` if there is one."""
     start = time.monotonic()
-    report = REPORTS / f"{part.name}.xml"
+    report = report_of(part.name)
     report.unlink(missing_ok=True)
     is_good, cpu_seconds = True, 0.0
     for command in part.commands:
@@ -142,7 +155,7 @@ def run(part: Part, output: IO[bytes] | None = None) -> Result:
         process = subprocess.Popen(
             [*command, *extra], cwd=ROOT, env=environment_of(part), stdout=output, stderr=output
         )
-        _, status, used = os.wait4(process.pid, 0)  # instead of wait(): it tells what was used
+        _, status, used = os.wait4(process.pid, 0)  # instead of wait(): it reports what was used
         process.returncode = os.waitstatus_to_exitcode(status)
         is_good &= process.returncode == 0
         cpu_seconds += used.ru_utime + used.ru_stime
@@ -170,6 +183,11 @@ def run_aside(part: Part) -> Result:
     say(f"{part.name} starts")
     with log_of(part).open("wb") as output:
         return run(part, output)
+
+
+def report_of(name: str) -> Path:
+    """Return the place of the report in which pytest describes each test of a part."""
+    return REPORTS / f"{name}.xml"
 
 
 def log_of(part: Part) -> Path:
@@ -202,6 +220,9 @@ def main(names: list[str]) -> int:
     REPORTS.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
     results = list(run_all([part for part in PARTS if not names or part.name in names]))
+    for result in results:
+        for failure in failures(report_of(result.name)):
+            print(f"\n{failure}")
     print("\n" + "\n".join(table(results)))
     print(f"all {time.monotonic() - start:19.1f} s")
     is_good = all(result.is_good for result in results)

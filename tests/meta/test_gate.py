@@ -59,7 +59,7 @@ def test_a_failure_of_any_part_fails_all(
     assert gate.main(["bad"]) == 1
 
 
-def test_the_time_of_the_processors_is_told_besides_the_time(
+def test_the_time_of_the_processors_is_reported_besides_the_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     busy = part("busy", "import time\nwhile time.process_time() < 0.3: pass")
@@ -69,3 +69,21 @@ def test_the_time_of_the_processors_is_told_besides_the_time(
     (result,) = gate.run_all([busy])
     assert result.cpu_seconds >= 0.3
     assert 0.3 <= result.seconds <= time.monotonic() - start
+
+
+def test_failures_of_tests_are_shown_again_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    test = tmp_path / "test_broken.py"
+    test.write_text("def test_sum():\n    assert 1 + 1 == 3, 'x' * 9_000 + 'end'\n")
+    command = gate.tool(
+        "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={tmp_path}", str(test)
+    )
+    monkeypatch.setattr(gate, "PARTS", (gate.Part("bad", (command,)), part("good", "pass")))
+    assert gate.main([]) == 1
+    _, again = capfd.readouterr().out.rsplit("FAILED test_broken.test_sum\n", 1)
+    message, table = again.split("\nbad ", 1)
+    assert "AssertionError: xxx" in message
+    assert "\n…\n" in message
+    assert len(message) < 3 * gate.SHOWN
+    assert table.endswith("tests: 0 passed, 1 failed, 0 skipped\n")
