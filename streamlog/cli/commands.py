@@ -6,6 +6,7 @@ the work; its module is imported when the verb runs.
 
 import click
 
+from streamlog.cli.reader_commands import READER_COMMANDS
 from streamlog.cli.replica_commands import REPLICA_COMMANDS
 from streamlog.cli.verb import (
     FORMATS,
@@ -243,7 +244,7 @@ def topics_delete() -> None:
     """
 
 
-for _command in REPLICA_COMMANDS:
+for _command in (*REPLICA_COMMANDS, *READER_COMMANDS):
     streamlog.add_command(_command)
 
 
@@ -629,83 +630,6 @@ def serve() -> None:
       streamlog --path /tmp/log serve
       kcat -b localhost:9092 -L
       streamlog serve --read-only /var/lib/kafka/data --listen 127.0.0.1:9192
-    """
-
-
-@streamlog.group(short_help="Manage recorded readers.")
-@verb()
-def readers() -> None:
-    """Manage recorded readers. Maintenance keeps records that they have not finished.
-
-    A query with the option kafka.group.id records itself.
-    """
-
-
-@readers.command("list", short_help="List the recorded readers.", epilog=JSON_SHAPES)
-@verb("readers:list_")
-def readers_list() -> None:
-    """List the recorded readers with their positions and the bytes kept for them.
-
-    \b
-    Example:
-      streamlog --path /tmp/log readers list
-    """
-
-
-@readers.command("add", short_help="Record a query by its checkpoint.", epilog=JSON_SHAPES)
-@click.argument("name")
-@click.option(
-    "--checkpoint",
-    required=True,
-    metavar="DIR",
-    help="checkpointLocation of the query, on a local path.",
-)
-@verb("readers:add")
-def readers_add() -> None:
-    """Record a query by its checkpoint. The query needs no change.
-
-    Queries that read with Spark's Kafka source can be recorded as well.
-
-    \b
-    Example:
-      streamlog --path /tmp/log readers add audit --checkpoint /data/checkpoints/audit
-    """
-
-
-@readers.command("forget", short_help="Remove a recorded reader.")
-@click.argument("name")
-@verb("readers:forget")
-def readers_forget() -> None:
-    """Remove a recorded reader. Maintenance no longer keeps records for it.
-
-    \b
-    Example:
-      streamlog --path /tmp/log readers forget audit
-    """
-
-
-@streamlog.command(short_help="Print the lag of queries.", epilog=JSON_SHAPES)
-@click.option(
-    "--checkpoint",
-    "checkpoints",
-    multiple=True,
-    metavar="DIR",
-    help="checkpointLocation of a query; repeatable. Default: all recorded readers.",
-)
-@click.option(
-    "--over", type=click.IntRange(min=0), metavar="N", help="Exit with 1 if any lag exceeds N."
-)
-@verb("readers:lag")
-def lag() -> None:
-    """Print the lag of queries in offsets, like kafka-consumer-groups.
-
-    Counts from the last finished batch. Also works for queries of Spark's Kafka source, for the
-    topics of this root. A partition added since then, or a topic deleted and recreated, has no
-    current offset; its lag is everything it contains.
-
-    \b
-    Example:
-      streamlog --path /tmp/log lag --checkpoint /data/checkpoints/audit --over 100000
     """
 
 

@@ -53,6 +53,7 @@ __all__ = [
     "counted",
     "encoded_text",
     "explain",
+    "human_duration",
     "human_size",
     "record_object",
     "remark",
@@ -71,6 +72,7 @@ class Kind(Enum):
     TEXT = "text"
     NUMBER = "number"
     SIZE = "size"
+    DURATION = "duration"
 
 
 class Column(NamedTuple):
@@ -87,6 +89,8 @@ class Column(NamedTuple):
             return "-"
         if self.kind is Kind.SIZE:
             return human_size(value)
+        if self.kind is Kind.DURATION:
+            return human_duration(value)
         return safe_text(str(value))
 
 
@@ -165,6 +169,21 @@ def human_size(size: int) -> str:
         value /= 1024
         units.pop(0)
     return f"{value:.1f} {units[0]}"
+
+
+def human_duration(duration_ms: int) -> str:
+    """Return a duration in ms in readable form, such as `2m 5s`, by its two largest units."""
+    if duration_ms < 1000:
+        return f"{duration_ms} ms"
+    if duration_ms < 60_000:
+        return f"{duration_ms / 1000:.1f} s"
+    seconds = duration_ms // 1000
+    parts: list[str] = []
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
+        if seconds >= size or parts:
+            parts.append(f"{seconds // size}{unit}")
+            seconds %= size
+    return " ".join(parts[:2])
 
 
 def safe_text(text: str) -> str:

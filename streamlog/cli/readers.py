@@ -1,14 +1,9 @@
-"""`streamlog readers` and `streamlog lag`: recorded readers, their positions and their lag."""
+"""`streamlog readers`: recorded readers and their positions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from streamlog.arrow.views import open_read_roots
-from streamlog.bucket.places import root_paths
 from streamlog.cli.output import (
-    EXIT_FINDING,
     PARTITION_COLUMNS,
     Column,
     Kind,
@@ -23,15 +18,13 @@ from streamlog.clock import SystemClock
 from streamlog.errors import StreamLogError, UnavailableError
 from streamlog.fs.local import LocalFileSystem
 from streamlog.root.manager import LogManager
-from streamlog.root.read_roots import Directories, ReadRoots
-from streamlog.root.readers import Held, Reader, add_reader, forget_reader, reader_at
-from streamlog.topic import TopicPartition
+from streamlog.root.read_roots import ReadRoots
+from streamlog.root.readers import Held, Reader, add_reader, forget_reader
 
 if TYPE_CHECKING:
-    from streamlog.arrow.views import AnyReadRoots
     from streamlog.bucket.readers import BucketReaders
 
-__all__ = ["add", "forget", "held_lines", "lag", "list_"]
+__all__ = ["add", "forget", "held_lines", "list_"]
 
 
 def list_(settings: Settings) -> None:
@@ -141,55 +134,6 @@ def _print(settings: Settings, rows: list[dict[str, Any]]) -> None:
         Column("problem", "PROBLEM"),
     )
     Output(settings).rows(rows, columns)
-
-
-def lag(settings: Settings, *, checkpoints: tuple[str, ...], over: int | None) -> None:
-    """Print the lag of readers; exit with 1 if one exceeds `over`."""
-    fs = LocalFileSystem()
-    roots = open_read_roots(root_paths(settings.root, fs), fs=fs)
-    partitions = roots.find()
-    found = [reader_at(fs, each, each, now_ms=0) for each in checkpoints]
-    readers: Sequence[Reader] = found
-    if not found and isinstance(roots, ReadRoots):
-        readers = roots.recorded_readers()
-    elif not found:
-        readers = [each.reader for each in _readers_of(roots.name).recorded()]
-    rows = [row for reader in readers for row in _rows(roots, partitions, reader)]
-    columns = (
-        Column("group", "GROUP"),
-        *PARTITION_COLUMNS,
-        Column("currentOffset", "CURRENT-OFFSET", Kind.NUMBER),
-        Column("logEndOffset", "LOG-END-OFFSET", Kind.NUMBER),
-        Column("lag", "LAG", Kind.NUMBER),
-    )
-    Output(settings).rows(rows, columns)
-    if not readers:
-        remark(settings, "no readers are recorded; pass a query's checkpoint: --checkpoint DIR")
-    elif not rows:
-        seen = counted(len(readers), "reader")
-        remark(settings, f"{seen} recorded, none with an offset of a topic in this root")
-    if over is not None and any(row["lag"] > over for row in rows):
-        raise click.exceptions.Exit(EXIT_FINDING)
-
-
-def _rows(roots: "AnyReadRoots", found: Directories, reader: Reader) -> Iterator[dict[str, Any]]:
-    """Yield a row per partition of the reader's topics, including those it has not started."""
-    read = {partition.topic for partition in reader.position.offsets}
-    for topic in sorted(read.intersection(found)):
-        for number, directories in found[topic].items():
-            partition = TopicPartition(topic, number)
-            with roots.open(partition, directories) as log:
-                first = reader.goes_on_from(partition, log.topic_id)
-                if first is None:
-                    continue
-                yield {
-                    "group": reader.name,
-                    "topic": topic,
-                    "partition": number,
-                    "currentOffset": reader.stands_at(partition, log.topic_id),
-                    "logEndOffset": log.high_watermark,
-                    "lag": max(0, log.high_watermark - max(first, log.log_start_offset)),
-                }
 
 
 def held_lines(held: Sequence[Held]) -> list[str]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.live import Live
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -17,11 +18,36 @@ from rich.text import Text
 
 from streamlog.cli.output import Column, Kind
 
-__all__ = ["make_bar", "print_table"]
+__all__ = ["LiveTable", "make_bar", "print_table"]
 
 
 def print_table(cells: list[list[str]], columns: Sequence[Column]) -> None:
     """Print a table that fits the terminal width."""
+    Console(highlight=False).print(_table(cells, columns))
+
+
+class LiveTable:
+    """A table that is replaced in place until it is stopped; the last one stays.
+
+    Args:
+        columns: Its columns.
+    """
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = columns
+        self._live = Live(console=Console(highlight=False), auto_refresh=False)
+        self._live.start()
+
+    def show(self, cells: list[list[str]]) -> None:
+        """Replace the lines."""
+        self._live.update(_table(cells, self._columns), refresh=True)
+
+    def stop(self) -> None:
+        """End the display."""
+        self._live.stop()
+
+
+def _table(cells: list[list[str]], columns: Sequence[Column]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         is_text = column.kind is Kind.TEXT
@@ -33,7 +59,7 @@ def print_table(cells: list[list[str]], columns: Sequence[Column]) -> None:
         )
     for line in cells:
         table.add_row(*map(Text, line))
-    Console(highlight=False).print(table)
+    return table
 
 
 def make_bar() -> Progress:

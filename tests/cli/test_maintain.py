@@ -212,6 +212,16 @@ def test_a_query_is_recorded_by_checkpoint_and_its_lag_printed(old: Path, tmp_pa
     ]
     assert [row["group"] for row in ok("lag", "--over", 2, "--path", old).rows] == ["audit"] * 3
     assert streamlog("lag", "--over", 1, "--path", old).code == 1
+    first, *others = [row["lagMs"] for row in behind]
+    assert (first > 0, others) == (True, [0, 0])
+    assert streamlog("lag", "--over-time", f"{first}ms", "--path", old).code == 0
+    assert streamlog("lag", "--over-time", f"{first - 1}ms", "--path", old).code == 1
+    again = ("lag", "--watch", "--every", "100ms", "--count", 2, "--path", old)
+    rows = ok(*again).rows
+    assert [row["lag"] for row in rows] == [2, 0, 0] * 2
+    assert [len({row["timeMs"] for row in rows[at : at + 3]}) for at in (0, 3)] == [1, 1]
+    assert rows[3]["timeMs"] - rows[0]["timeMs"] >= 100
+    assert streamlog(*again, "--over", 1).code == 1
     assert ok("maintain", "--path", old).rows[0]["logStartOffset"] == 2
     refused = streamlog("delete-records", "orders:0:5", "--path", old)
     assert (refused.code, "--force" in refused.error) == (2, True)

@@ -7,13 +7,16 @@ import re
 import select
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
+from streamlog.fs.log_root import LogRoot
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
 from streamlog.root.partition_log import PartitionLog
+from streamlog.root.readers import write_progress
 from tests.support.cli import ok, start
 
 LINES = b"".join(b"%06d %s\n" % (i, b"x" * 90) for i in range(50_000))
@@ -124,6 +127,18 @@ def test_on_a_terminal_data_is_a_table(root: Path) -> None:
     assert "PARTITIONS" in shown
     assert "MiB" in shown
     assert "{" not in shown
+
+
+def test_on_a_terminal_lag_is_a_table_that_is_replaced_in_place(root: Path) -> None:
+    ok("topics", "create", "orders", "--path", root)
+    offsets = {"orders": {"0": 0}}
+    write_progress(LogRoot.at(str(root)), "billing", offsets, now_ms=time.time_ns() // 1_000_000)
+    ok("produce", "orders", "--partition", 0, "--path", root, stdin=b"one\ntwo\n")
+    again = ("lag", "--watch", "--every", "100ms", "--count", 2, "--path", root)
+    code, shown = on_terminal(*again)
+    assert (code, "0 ms" in shown) == (0, True)
+    assert shown.count("LOG-END-OFFSET") >= 2
+    assert "\x1b[1A" in shown  # up: the second table is where the first one was
 
 
 def test_on_a_terminal_reassign_shows_what_it_copies(tmp_path: Path) -> None:
