@@ -32,7 +32,7 @@ MEAN_LIFE_S: Final = 4.0  # of a plain process
 SPARK_LIVES_S: Final = (15.0, 60.0)  # after it has started to work
 PATIENCE_S: Final = 600
 SEGMENT: Final = 64 << 10
-RETAINED: Final = 256 << 10
+RETAINED: Final = 128 << 10
 DELAY_MS: Final = 1000
 # Failures of Spark itself that occur now and then: it serializes a plan while another of its
 # threads fills the plan's collections; on a busy machine, a worker starts later than its timeout.
@@ -113,6 +113,10 @@ class Watched:
         self.peak = max(self.peak, logs_size(root))
         self.deeds.update(read_deeds(LogRoot.at(str(root))))
 
+    def count(self, action: str) -> int:
+        """Return the number of completed deeds of a kind."""
+        return sum(deed.action == action for deed in self.deeds)
+
 
 class Queries:
     """The Spark process and its group: workers outlive their JVM for a moment.
@@ -192,6 +196,10 @@ class Soak:
 
     def run(self, seconds: float) -> Report:
         """Run all phases.
+
+        Args:
+            seconds: The minimum time of the middle one. It continues until retention, compaction
+                and a recovery have been seen: a busy machine needs longer for them.
 
         Raises:
             BrokenError: A guarantee was violated.
@@ -279,14 +287,16 @@ class Soak:
         return self._children.fork(work)
 
     def _work(self, seconds: float) -> None:
-        """Kill one process after another, and restart it."""
+        """Kill one process after another, and restart it, until everything has happened once."""
         roles = [("producer", number) for number in range(PRODUCERS)]
         roles += [("maintainer", number) for number in range(MAINTAINERS)]
         roles += [("tail", 0)]
         alive = {role: self._start(*role) for role in roles}
         end = time.monotonic() + seconds
         spark_dies = time.monotonic() + self._random.uniform(*SPARK_LIVES_S)
-        while time.monotonic() < end:
+        while time.monotonic() < end or not self._has_seen_all():
+            if time.monotonic() > end + PATIENCE_S:
+                raise BrokenError(f"no retention, compaction or recovery: {self._watched.deeds}")
             time.sleep(self._random.expovariate(len(roles) / MEAN_LIFE_S))
             role = self._random.choice(roles)
             self._children.kill(alive[role])
@@ -305,6 +315,19 @@ class Soak:
             if role[0] != "tail":
                 self._children.kill(alive[role])
                 self._kills += 1
+
+    def _has_seen_all(self) -> bool:
+        seen = self._watched
+        return min(seen.count("compaction"), seen.count("retention"), self._recoveries()) > 0
+
+    def _recoveries(self) -> int:
+        """Return the number of kills after which the next life made progress."""
+        lives = {
+            append.name.life
+            for producer in range(PRODUCERS)
+            for append in acknowledged_by(self._directory, producer)
+        }
+        return len(lives & self._restarted) + self._spark_lives - 1
 
     # ---- the end ---------------------------------------------------------------------------------
     def _finish(self) -> None:
@@ -332,19 +355,13 @@ class Soak:
         if self._watched.peak > running:
             raise BrokenError(f"{self._watched.peak} bytes on disk, at most {running} expected")
         complaints = [each.read_text() for each in self._directory.glob("errors-*")]
-        lives = {
-            append.name.life
-            for producer in range(PRODUCERS)
-            for append in acknowledged_by(self._directory, producer)
-        }
-        actions = [deed.action for deed in self._watched.deeds]
         return Report(
             seed=self._seed,
             records=check(self._directory, PRODUCERS),
             kills=self._kills,
-            recoveries=len(lives & self._restarted) + self._spark_lives - 1,
-            compactions=actions.count("compaction"),
-            deletions=actions.count("retention"),
+            recoveries=self._recoveries(),
+            compactions=self._watched.count("compaction"),
+            deletions=self._watched.count("retention"),
             peak_disk=self._watched.peak,
             final_disk=check_disk(self._directory, final),
             spark_failures=self._queries.failures,

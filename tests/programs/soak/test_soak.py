@@ -6,9 +6,9 @@ import pytest
 
 from tests.programs.soak.run import Soak
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 
-SECONDS = 60  # plus the starts of Spark
+SECONDS = 45  # plus the starts of Spark
 
 
 def test_nothing_is_lost_when_all_processes_are_killed_for_a_while(tmp_path: Path) -> None:
