@@ -35,6 +35,7 @@ from streamlog.errors import (
 )
 from streamlog.records.record import Header, Record
 from streamlog.topic import TopicPartition
+from streamlog.words import counted, human_duration, human_size
 
 __all__ = [
     "ENCODERS",
@@ -160,32 +161,6 @@ def to_json(row: Row) -> bytes:
     return text.translate(ESCAPED).encode("utf-8", "surrogateescape")
 
 
-def human_size(size: int) -> str:
-    """Return a size in bytes in readable form, such as `12.3 MiB`."""
-    if size < 1024:
-        return f"{size} B"
-    value, units = size / 1024, ["KiB", "MiB", "GiB", "TiB"]
-    while value >= 1024 and len(units) > 1:
-        value /= 1024
-        units.pop(0)
-    return f"{value:.1f} {units[0]}"
-
-
-def human_duration(duration_ms: int) -> str:
-    """Return a duration in ms in readable form, such as `2m 5s`, by its two largest units."""
-    if duration_ms < 1000:
-        return f"{duration_ms} ms"
-    if duration_ms < 60_000:
-        return f"{duration_ms / 1000:.1f} s"
-    seconds = duration_ms // 1000
-    parts: list[str] = []
-    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
-        if seconds >= size or parts:
-            parts.append(f"{seconds // size}{unit}")
-            seconds %= size
-    return " ".join(parts[:2])
-
-
 def safe_text(text: str) -> str:
     """Return `text` with unprintable characters escaped."""
     if text.isprintable():
@@ -250,11 +225,6 @@ def text_field(name: str, value: bytes | None, encoding: str) -> dict[str, str |
         except UnicodeDecodeError:
             name += "Base64"
     return {name: base64.b64encode(value).decode("ascii")}
-
-
-def counted(count: int, one: str) -> str:
-    """Return a number and its noun: `1 partition`, `3 partitions`."""
-    return f"{count} {one}" if count == 1 else f"{count} {one}s"
 
 
 # ---- progress ------------------------------------------------------------------------------------

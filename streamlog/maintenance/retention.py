@@ -32,11 +32,13 @@ from streamlog.topic import TopicPartition
 
 __all__ = [
     "Deletion",
+    "Departure",
     "RetainedLog",
     "RetentionCandidate",
     "RetentionPolicy",
     "SegmentFacts",
     "delete_old_segments",
+    "expected_departures",
     "plan_deletions",
     "reason_to_delete",
     "register_retention_policy",
@@ -226,6 +228,46 @@ def plan_deletions(
             size -= segment.size
             log_start_offset = max(log_start_offset, end)
     return gone
+
+
+class Departure(NamedTuple):
+    """When Kafka's policies will delete a segment, if nothing else keeps it.
+
+    Attributes:
+        base_offset: The segment's first offset.
+        at_ms: The first time at which `retention.ms` deletes it; None: never.
+        after_bytes: How many bytes must be appended until `retention.bytes` deletes it; None: no
+            number does.
+    """
+
+    base_offset: int
+    at_ms: int | None
+    after_bytes: int | None
+
+
+def expected_departures(segments: Sequence[SegmentFacts], *, config: LogConfig) -> list[Departure]:
+    """Return when each segment will be deleted, oldest first; `plan_deletions` decides then.
+
+    Readers that hold segments and the high watermark may keep a segment for longer.
+
+    Args:
+        segments: All segments, in order.
+        config: The topic's settings.
+    """
+    is_deleted = "delete" in config.cleanup_policy
+    total, gone, latest_ms = sum(each.size for each in segments), 0, 0
+    found = []
+    for segment in segments:
+        at_ms = after_bytes = None
+        if is_deleted and config.retention_ms >= 0:
+            # No segment leaves before the older ones.
+            latest_ms = max(latest_ms, segment.largest_timestamp)
+            at_ms = latest_ms + config.retention_ms + 1
+        if is_deleted and config.retention_bytes >= 0:
+            gone += segment.size
+            after_bytes = max(0, config.retention_bytes + gone - total)
+        found.append(Departure(segment.base_offset, at_ms, after_bytes))
+    return found
 
 
 def retention_deeds(partition: TopicPartition, gone: Sequence[Deletion], now_ms: int) -> list[Deed]:

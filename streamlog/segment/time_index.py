@@ -120,6 +120,11 @@ class TimeIndex:
         timestamps, offsets = self._entries
         return TimestampOffset(timestamps[index], self.base_offset + offsets[index])
 
+    def entries(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the timestamps and the offsets of all entries, as copies."""
+        timestamps, offsets = self._entries
+        return np.array(timestamps, np.int64), np.array(offsets, np.int64) + self.base_offset
+
     @property
     def is_full(self) -> bool:
         """Whether the segment should be rolled because of this index."""

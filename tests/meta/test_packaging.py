@@ -43,6 +43,8 @@ def test_wheel_holds_the_modules_and_few_files_more(wheel: zipfile.ZipFile) -> N
     }
     extra = {"pyspark_streamlog.py", "streamlog/py.typed", "streamlog/server.properties"}
     extra.add("streamlog/protocol/apis.json")
+    templates = PACKAGE / "web" / "templates"
+    extra |= {path.relative_to(ROOT).as_posix() for path in templates.iterdir()}
     assert members(wheel) == expected | extra | DOCUMENTS
 
 

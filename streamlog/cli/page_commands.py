@@ -1,0 +1,47 @@
+"""The command's interface, continued: the verbs that show pages; see `streamlog.cli.commands`."""
+
+from typing import Final
+
+import click
+
+from streamlog.cli.verb import JSON_SHAPES, verb
+
+__all__ = ["PAGE_COMMANDS"]
+
+
+@click.command(short_help="Write a page about a log root.", epilog=JSON_SHAPES)
+@click.argument("root", required=False, type=click.Path())
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Where to write; - for stdout. Default: report.html, stdout with --format json.",
+)
+@click.option(
+    "--hours",
+    type=click.IntRange(1, 24 * 366),
+    default=48,
+    show_default=True,
+    metavar="N",
+    help="How many hours the rates cover, up to now or to the newest record if that is old.",
+)
+@click.option("--verify", is_flag=True, help="Check every byte as well; takes its time.")
+@verb("report:report")
+def report() -> None:
+    """Write one HTML page about a log root: topics, partitions, segments, readers, commits, health.
+
+    ROOT is a log root, a broker's log.dir, a partition's directory, or the URL of a root in an
+    object store; by default that of --path. Nothing there is changed, and records are not read,
+    only metadata and indexes. The page needs no network and no scripts. With --format json the same
+    facts are printed as one object.
+
+    \b
+    Examples:
+      streamlog --path /tmp/log report
+      streamlog report /var/lib/kafka -o broker.html
+      streamlog report s3://bucket/log --format json | jq '.topics[].name'
+    """
+
+
+PAGE_COMMANDS: Final = (report,)

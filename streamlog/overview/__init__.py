@@ -1,0 +1,1 @@
+"""What is in a log root, at a glance: one value, computed without reading the records."""
