@@ -61,6 +61,95 @@ def readers_forget() -> None:
     """
 
 
+checkpoint_argument = click.argument("checkpoint", metavar="CHECKPOINT", type=click.Path())
+to_option = click.option(
+    "--to", required=True, metavar="WHERE", help="earliest, latest, a time, or offsets as JSON."
+)
+source_option = click.option(
+    "--source",
+    "sources",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="N",
+    help="Only this source of the query, numbered from 0; repeatable. Default: all.",
+)
+dry_run_option = click.option("--dry-run", is_flag=True, help="Print the plan and change nothing.")
+stopped_option = click.option(
+    "--stopped", is_flag=True, help="The query is stopped, whatever the signs."
+)
+
+
+@readers.command("plan", short_help="Print what a reset would do.", epilog=JSON_SHAPES)
+@checkpoint_argument
+@to_option
+@source_option
+@verb("reset:plan")
+def readers_plan() -> None:
+    """Print what `readers reset` would do. Changes nothing.
+
+    \b
+    Example:
+      streamlog --path /tmp/log readers plan /data/checkpoints/audit --to -2h
+    """
+
+
+@readers.command("reset", short_help="Let a stopped query go on elsewhere.", epilog=JSON_SHAPES)
+@checkpoint_argument
+@to_option
+@source_option
+@dry_run_option
+@stopped_option
+@click.option(
+    "--skip-unfinished", is_flag=True, help="Count a planned batch that did not finish as finished."
+)
+@verb("reset:reset")
+def readers_reset() -> None:
+    """Let a stopped query go on from other offsets. The former checkpoint is kept beside it.
+
+    CHECKPOINT is the query's checkpointLocation, of our source or of Spark's Kafka source. WHERE is
+    earliest, latest, a time (milliseconds since 1970, ISO 8601, or such as -2h before now: the
+    first record of that time or later), or JSON such as {"orders":{"0":23,"1":-1}}, where -1 is the
+    end, -2 the beginning, and partitions that are left out stay where they are.
+
+    The numbers of batches go on, so an exactly-once sink appends rows that are read again. State
+    and watermark stay as they are.
+
+    Refuses while there are signs that the query runs: Spark takes no lock, so nothing shows that
+    for sure. Refuses if a batch was planned but not finished: its sink may have the rows.
+
+    \b
+    Examples:
+      streamlog --path /tmp/log readers reset /data/checkpoints/audit --to earliest --dry-run
+      streamlog --path /tmp/log readers reset /data/checkpoints/audit --to 2026-01-31T12:00Z
+      streamlog --path /tmp/log readers reset /data/checkpoints/audit --to '{"orders":{"0":23}}'
+    """
+
+
+@readers.command("move", short_help="Let another connector go on.", epilog=JSON_SHAPES)
+@checkpoint_argument
+@click.option(
+    "--to",
+    required=True,
+    type=click.Choice(("kafka", "streamlog")),
+    help="The connector that goes on.",
+)
+@dry_run_option
+@stopped_option
+@verb("reset:move")
+def readers_move() -> None:
+    """Let a stopped query go on with Spark's Kafka source, or with ours, at the same offsets.
+
+    The former checkpoint is kept beside it. Kafka's source reads offsets without the leader epochs
+    and topic ids that ours adds. Ours reads both; the command checks that this root has the
+    offsets, and adds them.
+
+    \b
+    Examples:
+      streamlog readers move /data/checkpoints/audit --to kafka
+      streamlog --path /tmp/log readers move /data/checkpoints/audit --to streamlog --dry-run
+    """
+
+
 @click.command(short_help="Print the lag of queries.", epilog=JSON_SHAPES)
 @click.option(
     "--checkpoint",

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.cli import ok
 from tests.support.sink import (
     Checkpoint,
     run_available,
@@ -163,3 +164,30 @@ def test_a_lost_batch_in_between_stops_loudly(root, copying, checkpoint, tmp_pat
 
     assert "CommitMismatchError" in text
     assert sorted_values(root.path, "out") == numbered(0, 2)
+
+
+def test_a_query_goes_on_from_the_offset_it_was_reset_to(root, copying, checkpoint):
+    root.append("in", 0, numbered(0, 6))
+    copying()
+    (row,) = reset(root, checkpoint, '{"in":{"0":3}}')
+    assert (row["currentOffset"], row["newOffset"]) == (6, 3)
+    assert copying() is None
+    assert sorted_values(root.path, "out") == sorted(numbered(0, 6) + numbered(3, 6))
+    assert checkpoint.batches() == [0, 1, 2, 3, 4]
+
+    root.append("in", 0, numbered(6, 9))
+    reset(root, checkpoint, "latest")
+    root.append("in", 0, numbered(9, 10))
+    assert copying() is None
+    assert sorted_values(root.path, "out") == sorted(
+        numbered(0, 6) + numbered(3, 6) + numbered(9, 10)
+    )
+    checkpoint.forget_commit(5)  # the batch after a reset is repeated like any other
+    before = values_of(root.path, "out")
+    assert copying() is None
+    assert values_of(root.path, "out") == before
+
+
+def reset(root, checkpoint, to):
+    arguments = ("readers", "reset", checkpoint.path, "--to", to, "--stopped")
+    return ok("--path", root.path, *arguments).rows

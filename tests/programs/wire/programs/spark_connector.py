@@ -1,6 +1,5 @@
 """Spark's Kafka connector on a gateway, beside `format("streamlog")` on the same root's files."""
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamlog import LogManager, Record
 from streamlog.gateway import serve
-from streamlog.query.offsets import is_reserved
 from streamlog.records.record import Header
 from tests.programs.wire.programs.jars import jars
+from tests.support.cli import ok
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -136,27 +135,24 @@ def _contents(rows: list[Any]) -> list[str]:
 
 
 def _moved(place: _Place, scratch: Path) -> str:
-    """Move a job from one source to the other and back, by its offsets."""
+    """Move a job from one source to the other and back, with its checkpoint."""
     seen: list[Any] = []
-    starting = "earliest"
+    checkpoint = scratch / "moved"
     for number, kind in enumerate(("kafka", "streamlog", "kafka", "streamlog")):
         if number:
             place.append()
-        checkpoint = scratch / f"moved-{number}"
-        seen += place.stream(kind, checkpoint, starting)
-        starting = _offsets(checkpoint)
+            move = ("readers", "move", checkpoint, "--to", kind, "--stopped")
+            ok("--path", place.root, *move)
+        seen += place.stream(kind, checkpoint, "earliest")
     rows = place.batch("streamlog", _TOPIC)[1:]
     assert sorted(seen, key=lambda row: (row.partition, row.offset)) == rows
     assert len(rows) == 4 * _COUNT
-    return "a job moved three times"
-
-
-def _offsets(checkpoint: Path) -> str:
-    """Return where a query has ended, for `startingOffsets` of either source."""
-    last = max(map(int, (path.name for path in (checkpoint / "offsets").glob("[0-9]*"))))
-    (line,) = (checkpoint / "offsets" / str(last)).read_text("utf-8").splitlines()[2:]
-    offsets = json.loads(line)
-    return json.dumps({topic: at for topic, at in offsets.items() if not is_reserved(topic)})
+    ok("--path", place.root, "readers", "move", checkpoint, "--to", "kafka", "--stopped")
+    reset = ("readers", "reset", checkpoint, "--to", f'{{"{_TOPIC}":{{"0":9}}}}', "--stopped")
+    ok("--path", place.root, *reset)
+    again = place.stream("kafka", checkpoint, "earliest")
+    assert again == [row for row in rows if row.partition == 0 and row.offset >= 9]
+    return "a job moved three times with its checkpoint, and was reset"
 
 
 PROGRAMS: Final[dict[str, Callable[[Path], str]]] = {"spark-kafka-connector": connector}
