@@ -11,6 +11,7 @@ that asks the journal where the records are now. Only then are they lost, or not
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
@@ -33,7 +34,7 @@ from streamlog.errors import CorruptRecordError, FileMissingError
 from streamlog.partition.read import FetchInfo
 from streamlog.store.api import ObjectRange, ObjectStore, ReadableObjects
 
-__all__ = ["read_objects"]
+__all__ = ["ReadBuffers", "read_objects"]
 
 _SEARCHES: Final = 3  # in the journal, for the objects of one range
 
@@ -46,6 +47,7 @@ def read_objects(
     reporter: LossReporter,
     max_decompressed_bytes: int | None,
     store: ObjectStore | None = None,
+    buffers: "ReadBuffers | None" = None,
 ) -> Iterator[tuple[PlannedRange, FetchInfo]]:
     """Yield the records of ranges, one range after another.
 
@@ -54,6 +56,10 @@ def read_objects(
         reporter: Reports records that no longer exist.
         max_decompressed_bytes: Limit of one decompressed batch; None: that of its topic.
         store: The root's objects; by default those of its URL.
+        buffers: Memory to share with other calls.
+
+    Yields:
+        A range and some of its records, in memory that is used again after the next ones.
 
     Raises:
         DataLossError: Planned records no longer exist, if the reporter fails on that.
@@ -62,9 +68,9 @@ def read_objects(
     """
     objects = store or shared_store(parts[0].directories[0])
     ahead = _ReadAhead(objects, [_whole(part) for part in parts])
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, (buffers or ReadBuffers()).lend() as lent:
         for part in parts:
-            reading = _ObjectReading(part, reporter, max_decompressed_bytes, pool)
+            reading = _ObjectReading(part, reporter, max_decompressed_bytes, pool, lent)
             for info in reading.reads(objects, ahead):
                 yield part, info
 
@@ -78,8 +84,10 @@ class _ObjectReading:
         reporter: LossReporter,
         max_decompressed_bytes: int | None,
         pool: ThreadPoolExecutor,
+        buffers: "_TwoBuffers",
     ) -> None:
         self._part, self._reporter, self._pool = part, reporter, pool
+        self._buffers = buffers
         self._limit = max_decompressed_bytes or part.max_decompressed_bytes
         self._offset = part.start_offset
 
@@ -137,7 +145,8 @@ class _ObjectReading:
             self._offset = info.next_offset
 
     def _begin(self, reader: BucketReader, offset: int, end: int) -> "Future[FetchInfo]":
-        return self._pool.submit(reader.read, offset, end_offset=end)
+        into = self._buffers.next_one(reader.size_between(offset, end))
+        return self._pool.submit(reader.read, offset, end_offset=end, into=into)
 
     def _read_up_to_damage(self, reader: BucketReader, end: int) -> Iterator[FetchInfo]:
         """Yield the records before a damaged batch, as little at a time as possible."""
@@ -148,6 +157,41 @@ class _ObjectReading:
                 return
             yield info
             self._offset = info.next_offset
+
+
+class ReadBuffers:
+    """Memory for reads, used again by one range after another; safe for several threads.
+
+    Fresh memory costs as much as the copy into it: the kernel clears each page on its first use.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[_TwoBuffers] = []
+
+    @contextmanager
+    def lend(self) -> Iterator["_TwoBuffers"]:
+        """Lend memory that no other caller has meanwhile."""
+        try:
+            lent = self._idle.pop()
+        except IndexError:
+            lent = _TwoBuffers()
+        yield lent
+        self._idle.append(lent)
+
+
+class _TwoBuffers:
+    """Two buffers in turn: one is filled while the records in the other one are decoded."""
+
+    def __init__(self) -> None:
+        self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
+
+    def next_one(self, wanted: int) -> NDArray[np.uint8]:
+        """Return the buffer that was not given out last, for so many bytes or one read."""
+        self._buffers.reverse()
+        size = min(wanted, FETCH_BYTES)
+        if len(self._buffers[0]) < size:
+            self._buffers[0] = np.empty(size, np.uint8)
+        return self._buffers[0]
 
 
 class _ReadAhead:

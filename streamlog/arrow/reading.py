@@ -43,6 +43,8 @@ from streamlog.root.replica_reader import REPLICA_FAILURES, no_replica_error
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streamlog.arrow.object_reading import ReadBuffers
+
 __all__ = ["FETCH_BYTES", "read_ranges"]
 
 # Size of one read: large enough to hide its fixed cost, small enough for the CPU caches.
@@ -60,6 +62,7 @@ def read_ranges(
     fs: FileSystem | None = None,
     fetch_bytes: int = FETCH_BYTES,
     max_decompressed_bytes: int | None = None,
+    buffers: "ReadBuffers | None" = None,
 ) -> Iterator["pa.RecordBatch"]:
     """Yield the records of ranges, one range after another, and nothing outside of them.
 
@@ -71,6 +74,7 @@ def read_ranges(
         fs: The file system; the machine's own by default.
         fetch_bytes: Size of one read.
         max_decompressed_bytes: Limit of one decompressed batch; None: that of its topic.
+        buffers: Memory for reads of object stores, to share with other calls.
 
     Raises:
         DataLossError: Planned records no longer exist, under `fail_on_data_loss`.
@@ -84,7 +88,10 @@ def read_ranges(
         from streamlog.arrow.object_reading import read_objects
 
         found = read_objects(
-            parts, reporter=reporter, max_decompressed_bytes=max_decompressed_bytes
+            parts,
+            reporter=reporter,
+            max_decompressed_bytes=max_decompressed_bytes,
+            buffers=buffers,
         )
         for part, info in found:
             yield from decoder.decode(info, part.topic_partition)

@@ -9,7 +9,7 @@ import itertools
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -25,6 +25,7 @@ from streamlog.arrow.log_view import (
     PartitionBounds,
     TopicChoice,
 )
+from streamlog.arrow.object_reading import ReadBuffers
 from streamlog.arrow.planned import PlannedRange
 from streamlog.arrow.reading import FETCH_BYTES, read_ranges
 from streamlog.arrow.schema import choose_columns
@@ -198,6 +199,7 @@ class _Plan:
     max_decompressed_bytes: int | None
     unreadable: "_Unreadable"
     fs: FileSystem
+    buffers: ReadBuffers = field(default_factory=ReadBuffers)
 
     @classmethod
     def of(
@@ -288,6 +290,7 @@ class _Plan:
             fail_on_data_loss=True,
             fs=self.fs,
             max_decompressed_bytes=self.max_decompressed_bytes,
+            buffers=self.buffers,
             **sizes,
         )
 

@@ -29,7 +29,7 @@ from streamlog.topic import TopicPartition
 
 __all__ = ["FETCH_BYTES", "BucketReader"]
 
-FETCH_BYTES: Final = 32 << 20  # eight requests at a time
+FETCH_BYTES: Final = 16 << 20
 _SCAN_BYTES: Final = 4 << 20
 
 
@@ -110,6 +110,7 @@ class BucketReader:
         *,
         end_offset: int = MAX_INT64,
         isolation: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
+        into: NDArray[np.uint8] | None = None,
     ) -> FetchInfo:
         """Read whole batches, beginning with the one that holds `offset`.
 
@@ -118,6 +119,7 @@ class BucketReader:
             max_bytes: The approximate size; at least one batch is read, or one staged extent.
             end_offset: No batch from this offset on is returned.
             isolation: Makes no difference: every record is committed.
+            into: Memory for the batches, used if it is large enough.
 
         Raises:
             OffsetOutOfRangeError: `offset` is below the log start or above the log end.
@@ -133,7 +135,7 @@ class BucketReader:
                 got=offset,
                 expected=f"{offsets.start} to {offsets.end}",
             )
-        found = self._find(offset, min(end_offset, offsets.end), max_bytes)
+        found = self._find(offset, min(end_offset, offsets.end), max_bytes, into)
         return FetchInfo(
             offset=offset,
             buffer=found.buffer,
@@ -147,7 +149,9 @@ class BucketReader:
             max_decompressed=self._max_decompressed,
         )
 
-    def _find(self, offset: int, upper: int, max_bytes: int) -> _Found:
+    def _find(
+        self, offset: int, upper: int, max_bytes: int, into: NDArray[np.uint8] | None
+    ) -> _Found:
         """Read the first batches from an offset on that begin below a bound."""
         at = self._state.at(offset)
         while offset < upper and at < len(self._state.stretches):
@@ -155,10 +159,10 @@ class BucketReader:
             if not chosen:
                 break
             if chosen[0].is_staged:
-                buffer, table = self._read_staged(chosen)
+                buffer, table = self._read_staged(chosen, into)
                 position = chosen[0].position
             else:
-                buffer, table, position = self._read_segment(chosen[0], offset, max_bytes)
+                buffer, table, position = self._read_segment(chosen[0], offset, max_bytes, into)
             first = int(np.searchsorted(table.last_offset, offset))
             stop = int(np.searchsorted(table.base_offset, upper))
             if first < stop:
@@ -211,9 +215,11 @@ class BucketReader:
                 break
         return chosen
 
-    def _read_staged(self, stretches: Sequence[Stretch]) -> tuple[NDArray[np.uint8], BatchTable]:
+    def _read_staged(
+        self, stretches: Sequence[Stretch], into: NDArray[np.uint8] | None
+    ) -> tuple[NDArray[np.uint8], BatchTable]:
         """Read staged extents, check their batches, and write offsets and epochs into them."""
-        buffer = np.empty(sum(stretch.size for stretch in stretches), np.uint8)
+        buffer = _room(sum(stretch.size for stretch in stretches), into)
         ranges = [ObjectRange(each.key, each.position, each.size) for each in stretches]
         self._store.read_into(ranges, buffer)
         tables, start = [], 0
@@ -239,14 +245,14 @@ class BucketReader:
         return table
 
     def _read_segment(
-        self, stretch: Stretch, offset: int, max_bytes: int
+        self, stretch: Stretch, offset: int, max_bytes: int, into: NDArray[np.uint8] | None
     ) -> tuple[NDArray[np.uint8], BatchTable, int]:
         """Read a part of a segment: from the last known position up to `offset` on."""
         position = max((at for point, at in stretch.points if point <= offset), default=0)
         ends = [at for point, at in stretch.points if point > offset]
         size = min(max(max_bytes, (ends[0] - position) if ends else 0), stretch.size - position)
         while True:
-            buffer = np.empty(size, np.uint8)
+            buffer = _room(size, into)
             self._store.read_into([ObjectRange(stretch.key, position, size)], buffer)
             table, stop, consumed = scan_batches(buffer)
             if stop not in (ScanStop.END, ScanStop.PARTIAL) and not len(table):
@@ -286,6 +292,11 @@ class BucketReader:
             got=got,
             expected=expected,
         )
+
+
+def _room(size: int, into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+    """Return memory for a read: the caller's, if it is large enough."""
+    return np.empty(size, np.uint8) if into is None or len(into) < size else into[:size]
 
 
 def _batch_size(head: NDArray[np.uint8]) -> int:

@@ -3,7 +3,7 @@
 import contextlib
 import errno
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +24,7 @@ __all__ = ["RemoteStore", "open_store"]
 
 PART_SIZE: Final = 8 << 20  # bytes buffered for an upload before a part of it is sent
 PARTS_AT_ONCE: Final = 4
-PIECE_SIZE: Final = 4 << 20  # bytes of one request, where a range is larger
+PIECE_SIZE: Final = 2 << 20  # bytes of one request, where a range is larger
 READS_AT_ONCE: Final = 8
 _LISTED_AT_ONCE: Final = 1000
 _DELETED_AT_ONCE: Final = 1000
@@ -80,10 +80,11 @@ class RemoteStore:
         is_sorted: Whether the store lists keys in their order.
     """
 
-    __slots__ = ("_handle", "_is_sorted", "url")
+    __slots__ = ("_handle", "_idle", "_is_sorted", "url")
 
     def __init__(self, url: str, handle: "Handle", *, is_sorted: bool = True) -> None:
         self.url, self._handle, self._is_sorted = url, handle, is_sorted
+        self._idle: list[ThreadPoolExecutor] = []  # new threads cost as much as a copy of a MiB
 
     def create(self, key: str, content: Content) -> None:
         """See `ObjectStore.create`."""
@@ -125,13 +126,24 @@ class RemoteStore:
         if len(pieces) == 1:
             self._read_piece(pieces[0], target)
             return
-        with ThreadPoolExecutor(min(READS_AT_ONCE, len(pieces) or 1)) as pool:
+        with self._readers() as pool:
             done, at = [], 0
             for piece in pieces:
                 done.append(pool.submit(self._read_piece, piece, target[at : at + piece.size]))
                 at += piece.size
+            wait(done)  # after an error, too: nothing may write into `target` later
             for each in done:
                 each.result()
+
+    @contextlib.contextmanager
+    def _readers(self) -> Iterator[ThreadPoolExecutor]:
+        """Lend threads that no other caller has meanwhile."""
+        try:
+            pool = self._idle.pop()
+        except IndexError:
+            pool = ThreadPoolExecutor(READS_AT_ONCE)
+        yield pool
+        self._idle.append(pool)
 
     def _read_piece(self, piece: ObjectRange, target: NDArray[np.uint8]) -> None:
         with self._translated("read", piece.key):
@@ -273,10 +285,12 @@ def _readable(content: Content) -> "bytes | bytearray | memoryview":
 
 
 def _pieces(ranges: Iterable[ObjectRange]) -> Iterator[ObjectRange]:
-    """Yield the ranges, large ones in several pieces."""
+    """Yield the ranges, large ones in several pieces of about the same size."""
     for key, position, size in ranges:
-        for start in range(0, size, PIECE_SIZE):
-            yield ObjectRange(key, position + start, min(PIECE_SIZE, size - start))
+        count = max(1, -(-size // PIECE_SIZE))
+        each = max(1, -(-size // count))
+        for start in range(0, size, each):
+            yield ObjectRange(key, position + start, min(each, size - start))
 
 
 def _stored(meta: Any) -> StoredObject:

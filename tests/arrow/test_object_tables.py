@@ -266,3 +266,20 @@ def test_ranges_are_cut_where_extents_end(orders):
     assert view.epoch_before(TopicPartition("orders", 0), 6) == 0
     assert view.end_of_epoch(TopicPartition("orders", 0), 0) == 6
     assert view.end_of_epoch(TopicPartition("orders", 0), 1) == 0
+
+
+def test_large_partitions_come_whole_out_of_memory_that_is_used_again(url):
+    """Several reads of each of two partitions, by two threads."""
+    root_at(url).create_topic("orders", partitions=2)
+    sizes = [(seed, 9 << 20) for seed in range(5)]
+    for partition in (0, 1):
+        for seed, size in sizes:
+            write(url, [bytes([seed, partition]) * (size // 80)] * 40, partition)
+    table = read_table(url, "orders", columns=["value", "partition"])
+    expected = [
+        bytes([seed, partition]) * (size // 80)
+        for partition in (0, 1)
+        for seed, size in sizes
+        for _ in range(40)
+    ]
+    assert table["value"].to_pylist() == expected
