@@ -6,14 +6,15 @@ import threading
 
 import pytest
 
-from streamlog.bucket.keys import LATEST, entry_key, snapshot_key
+from streamlog.bucket.actions import Action, Collected, SetLogStart
+from streamlog.bucket.keys import JOURNAL, LATEST, SNAPSHOTS, entry_key, snapshot_key
 from streamlog.bucket.snapshots import format_snapshot, parse_snapshot
 from streamlog.bucket.state import SNAPSHOT_EVERY
 from streamlog.errors import CorruptCheckpointError, UnknownOutcomeError
 from streamlog.fs.faults import Moment, SimulatedCrash
 from streamlog.store.faults import FaultyStore, StoreFault
 from streamlog.store.remote import open_store
-from tests.bucket.worlds import ORDERS, commit, commit_to, journal_of, made_root
+from tests.bucket.worlds import ORDERS, TOPIC_ID, commit, commit_to, journal_of, made_root
 
 
 def counted() -> FaultyStore:
@@ -62,6 +63,31 @@ def test_opening_takes_five_requests_at_most(entries: int) -> None:
     reader = journal_of(store)
     assert reader.refresh() == writer.state
     assert len(store.requests) <= 5
+
+
+def test_after_ten_thousand_commits_nothing_costs_more() -> None:
+    """As long as retention keeps what there is to know in bounds; maintenance does."""
+    store = counted()
+    writer = made_root(store)
+    for version in range(10_000):
+        store.requests.clear()
+        assert commit(writer, "a", version)
+        assert len(store.requests) <= 4
+        if version % 100 == 99:
+            end = writer.state.partitions[ORDERS].end_offset
+            retained = SetLogStart(topic_partition=ORDERS, topic_id=TOPIC_ID, offset=end - 30)
+            keys = tuple(garbage.key for garbage in writer.state.garbage)
+            actions: list[Action] = [*([Collected(keys=keys)] if keys else []), retained]
+            writer.change(lambda state, made=actions: (made, None))
+    store.requests.clear()
+    reader = journal_of(store)
+    assert reader.refresh() == writer.state
+    assert reader.state.partitions[ORDERS].end_offset == 30_000
+    assert len(store.requests) <= 5
+    for prefix in (JOURNAL, SNAPSHOTS):
+        sizes = [each.size for each in store.list(prefix)]
+        quarter = len(sizes) // 4
+        assert max(sizes[-quarter:]) < 1.1 * max(sizes[quarter:-quarter])
 
 
 def test_a_reader_far_behind_catches_up_in_one_call_and_few_requests() -> None:
