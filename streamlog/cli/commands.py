@@ -655,6 +655,30 @@ def handover() -> None:
     """
 
 
+@streamlog.command(short_help="Kill writers of a new log root, and count its rows.")
+@click.option("--spark", is_flag=True, help="Stream the rows through Spark as well, and kill it.")
+@click.option(
+    "--rows",
+    type=click.IntRange(1_000, 100_000_000),
+    default=200_000,
+    show_default=True,
+    help="Number of rows.",
+)
+@click.option("--seed", type=int, help="Seed of the moments at which processes are killed.")
+@verb("demo:demo")
+def demo() -> None:
+    """Show what the log promises: kill the processes that write it, and count every row.
+
+    Makes a log root in a temporary directory, or at --path, and leaves it there to be looked at.
+    Exits with 1 if a row is lost or duplicated.
+
+    \b
+    Examples:
+      streamlog demo
+      streamlog demo --spark
+    """
+
+
 @streamlog.command(short_help="Check the installation and the log root.")
 @click.option("--warm-up", is_flag=True, help="Compile all kernels before their first use.")
 @verb("doctor:doctor")
