@@ -15,8 +15,13 @@ below the user's cache directory (mode 0700), otherwise a temporary one of this 
 state of the sources shared by kernels has a directory of its own: numba compiles a kernel's callees
 into it, but checks only the kernel's own file for changes. The cached code refers to the checksum
 of `streamlog.binary.crc_function` by a name, which gets its address in each process.
+
+The cache knows sources by their content and by their place in the package. numba's own knows them
+by their path and time, so a packed environment would compile all kernels again in every executor of
+every Spark application: each unpacks it into a directory of its own.
 """
 
+import functools
 import hashlib
 import os
 import stat
@@ -52,6 +57,7 @@ SHARED_SOURCES: Final = (
     "records/table.py",
 )
 CRC32C_SYMBOL: Final = "streamlog_crc32c"  # name of the library's function in compiled code
+PACKAGE: Final = Path(__file__).parent.parent
 UNUSED_NS: Final = (
     30 * 86400 * 1_000_000_000
 )  # after which compiled code of other sources is removed
@@ -96,13 +102,17 @@ def _is_private(path: Path) -> bool:
 
 
 def _digest_of_sources() -> str:
-    """Return a name for the state of the shared sources, by their names, sizes and times."""
-    package = Path(__file__).parent.parent
-    facts = []
-    for path in sorted(path for pattern in SHARED_SOURCES for path in package.glob(pattern)):
-        found = path.stat()
-        facts.append((str(path.relative_to(package)), found.st_size, found.st_mtime_ns))
+    """Return a name for the state of the shared sources, by their names and content."""
+    facts = [
+        (str(path.relative_to(PACKAGE)), _digest_of(path))
+        for path in sorted(path for pattern in SHARED_SOURCES for path in PACKAGE.glob(pattern))
+    ]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+
+
+@functools.cache
+def _digest_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _remove_older(root: Path, oldest_ns: int) -> None:
@@ -156,7 +166,7 @@ else:
     import numba
     from llvmlite import binding, ir
     from numba import int64
-    from numba.core import cgutils, types
+    from numba.core import caching, cgutils, types
     from numba.extending import intrinsic
 
     numba.config.CACHE_DIR = _cache_directory()
@@ -253,5 +263,44 @@ else:
 
             return types.int64(source, types.int64, types.int64), generate
 
-    kernel = numba.njit(cache=True, nogil=True, boundscheck=True, _nrt=False)
-    inlined = numba.njit(cache=True, nogil=True, boundscheck=True, _nrt=False, inline="always")
+    class _Locator:
+        """Where the compiled code of a kernel is cached; numba documents the methods."""
+
+        def __init__(self, line, path):
+            self._line, self._path = line, path
+
+        @classmethod
+        def from_function(cls, function, path):
+            return cls(function.__code__.co_firstlineno, Path(path))
+
+        def get_cache_path(self):
+            parent = self._path.parent  # of a test's kernel, any path
+            name = parent.relative_to(PACKAGE) if parent.is_relative_to(PACKAGE) else parent
+            return os.path.join(numba.config.CACHE_DIR, str(name).strip("/").replace("/", "."))
+
+        def ensure_cache_path(self):
+            os.makedirs(self.get_cache_path(), exist_ok=True)
+
+        def get_source_stamp(self):
+            return _digest_of(self._path)
+
+        def get_disambiguator(self):
+            return str(self._line)
+
+    class _CacheImpl(caching.CompileResultCacheImpl):
+        _locator_classes = (_Locator,)
+
+    class _Cache(caching.FunctionCache):
+        _impl_class = _CacheImpl
+
+    def _compiled(**options):
+        def compile_when_called(function):
+            dispatcher = numba.njit(nogil=True, boundscheck=True, _nrt=False, **options)(function)
+            if not numba.config.DISABLE_JIT:
+                dispatcher._cache = _Cache(function)
+            return dispatcher
+
+        return compile_when_called
+
+    kernel = _compiled()
+    inlined = _compiled(inline="always")
