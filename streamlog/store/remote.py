@@ -180,7 +180,8 @@ class RemoteStore:
                 chunk = next(stream, None)
             if chunk is None:
                 return
-            yield from map(_stored, chunk)
+            # a store may ignore where to start, or name that key as well
+            yield from (each for each in map(_stored, chunk) if each.key > after)
 
     def delete(self, keys: Iterable[str]) -> None:
         """See `ObjectStore.delete`."""
