@@ -187,4 +187,32 @@ def lag() -> None:
     """
 
 
-READER_COMMANDS: Final = (readers, lag)
+@click.command(short_help="Lag and offsets for Prometheus.")
+@click.option(
+    "--checkpoint",
+    "checkpoints",
+    multiple=True,
+    metavar="DIR",
+    help="checkpointLocation of a query; repeatable. Default: all recorded readers.",
+)
+@click.option(
+    "--textfile", metavar="FILE", help="Write a file, for node_exporter; once or --every."
+)
+@click.option("--listen", metavar="HOST:PORT", help="Answer scrapes until Ctrl-C.")
+@click.option("--every", metavar="DURATION", help="Write the file every 15s, 1m … until Ctrl-C.")
+@verb("metrics:metrics", is_formatted=False)
+def metrics() -> None:
+    """Print the offsets of the log and the lag of queries in Prometheus' text format.
+
+    Names are those of kafka_exporter where it has one. The file is replaced as a whole. A port is
+    measured at each scrape. Needs the extra: pip install "pyspark-streamlog[metrics]".
+
+    \b
+    Examples:
+      streamlog --path /tmp/log metrics
+      streamlog --path /tmp/log metrics --textfile /var/lib/node_exporter/streamlog.prom --every 15s
+      streamlog --path /tmp/log metrics --listen 127.0.0.1:9308
+    """
+
+
+READER_COMMANDS: Final = (readers, lag, metrics)

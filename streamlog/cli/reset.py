@@ -20,7 +20,7 @@ from streamlog.watch.lag import known_readers
 from streamlog.watch.reset import (
     Connector,
     ResetPlan,
-    Target,
+    ResetTarget,
     carry_out,
     plan_move,
     plan_reset,
@@ -145,11 +145,11 @@ def _print(settings: Settings, planned: ResetPlan) -> None:
     Output(settings).rows(rows, columns)
 
 
-def _target(text: str) -> Target:
+def _target(text: str) -> ResetTarget:
     if text in _EVERYWHERE:
-        return Target(everywhere=_EVERYWHERE[text])
+        return ResetTarget(everywhere=_EVERYWHERE[text])
     if text.lstrip().startswith("{"):
-        return Target(offsets=parse_partition_numbers(text, "--to", minimum=EARLIEST))
+        return ResetTarget(offsets=parse_partition_numbers(text, "--to", minimum=EARLIEST))
     timestamp = parse_moment(text, SystemClock().now_ms())
     if timestamp is None:
         raise click.BadParameter(
@@ -157,7 +157,7 @@ def _target(text: str) -> Target:
             f'since 1970, or offsets such as {{"orders":{{"0":23}}}}, got {text!r}',
             param_hint="--to",
         )
-    return Target(timestamp=timestamp)
+    return ResetTarget(timestamp=timestamp)
 
 
 _EVERYWHERE: Final = {"earliest": EARLIEST, "latest": LATEST}

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from streamlog.spark.foreach_batch import append_batch
     from streamlog.spark.maintenance import maintain
     from streamlog.spark.progress import lag
+    from streamlog.spark.query_metrics import export_metrics
     from streamlog.spark.spark_session import register, session
 
-__all__ = ["append_batch", "lag", "maintain", "register", "session"]
+__all__ = ["append_batch", "export_metrics", "lag", "maintain", "register", "session"]
 
 _HOME = {
     "append_batch": "foreach_batch",
+    "export_metrics": "query_metrics",
     "lag": "progress",
     "maintain": "maintenance",
     "register": "spark_session",

@@ -14,7 +14,7 @@ from streamlog.query.offsets import SourceOffset, parse_source_offset
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-__all__ = ["OffsetsBehindLatest", "lag"]
+__all__ = ["OffsetsBehindLatest", "lag", "offsets_of"]
 
 
 class OffsetsBehindLatest(NamedTuple):
@@ -63,7 +63,7 @@ def lag(
 
 
 def _behind(source: Mapping[str, Any]) -> OffsetsBehindLatest | None:
-    end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+    end, latest = offsets_of(source.get("endOffset")), offsets_of(source.get("latestOffset"))
     if end is None or latest is None:
         return None
     partitions = {
@@ -74,7 +74,8 @@ def _behind(source: Mapping[str, Any]) -> OffsetsBehindLatest | None:
     return OffsetsBehindLatest(min(counts), max(counts), sum(counts) / len(counts), partitions)
 
 
-def _offsets(document: object) -> SourceOffset | None:
+def offsets_of(document: object) -> SourceOffset | None:
+    """Return an offset of a progress; None without one, or of a source of another kind."""
     try:
         return parse_source_offset(document) if isinstance(document, str | Mapping) else None
     except InvalidOptionError:  # a source of another kind

@@ -149,6 +149,13 @@ class LagMeter:
                 if log is not None:
                     yield PartitionOffsets(partition, log.log_start_offset, log.high_watermark)
 
+    def size_between(self, partition: TopicPartition, start: int, end: int) -> int:
+        """Return the approximate bytes between two offsets, 0 if the partition is gone."""
+        if partition.partition not in self._found.get(partition.topic, {}):
+            return 0
+        log = self._log(partition)
+        return 0 if log is None or start >= end else log.size_between(start, end)
+
     def measure(self, readers: Iterable[Reader]) -> list[PartitionLag]:
         """Return the lag of readers, in all partitions of the topics that they read.
 

@@ -36,7 +36,7 @@ __all__ = [
     "Connector",
     "OffsetChange",
     "ResetPlan",
-    "Target",
+    "ResetTarget",
     "carry_out",
     "plan_move",
     "plan_reset",
@@ -53,7 +53,7 @@ class Connector(Enum):
     STREAMLOG = "streamlog"
 
 
-class Target(NamedTuple):
+class ResetTarget(NamedTuple):
     """Where to go on.
 
     Attributes:
@@ -109,7 +109,7 @@ class ResetPlan:
 def plan_reset(
     roots: "AnyReadRoots",
     state: CheckpointState,
-    target: Target,
+    target: ResetTarget,
     *,
     sources: Collection[int] = (),
 ) -> ResetPlan:
@@ -199,7 +199,7 @@ def plan_move(
     offsets = {
         partition: offset for each in found.values() for partition, offset in each.offsets.items()
     }
-    plan = plan_reset(roots, state, Target(offsets=offsets))
+    plan = plan_reset(roots, state, ResetTarget(offsets=offsets))
     lines = list(state.planned.sources)
     choice = TopicChoice(partitions=tuple(sorted(offsets)))
     view = open_view(roots, choice, IsolationLevel.READ_COMMITTED)
@@ -271,7 +271,7 @@ def _sources(batch: PlannedBatch, wanted: Collection[int]) -> dict[int, SourceOf
     return {each: found[each] for each in found if not wanted or each in wanted}
 
 
-def _check_named(target: Target, wanted: set[TopicPartition], state: CheckpointState) -> None:
+def _check_named(target: ResetTarget, wanted: set[TopicPartition], state: CheckpointState) -> None:
     unknown = sorted(set(target.offsets or ()) - wanted)
     if unknown:
         raise InvalidRequestError(
@@ -283,7 +283,11 @@ def _check_named(target: Target, wanted: set[TopicPartition], state: CheckpointS
 
 
 def _moved(
-    view: OpenLogView, position: SourceOffset, target: Target, *, gone: Collection[TopicPartition]
+    view: OpenLogView,
+    position: SourceOffset,
+    target: ResetTarget,
+    *,
+    gone: Collection[TopicPartition],
 ) -> SourceOffset:
     offsets = {
         partition: _new_offset(view, partition, offset, target)
@@ -307,7 +311,9 @@ def _complete(view: OpenLogView, offsets: Mapping[TopicPartition, int]) -> Sourc
     )
 
 
-def _new_offset(view: OpenLogView, partition: TopicPartition, offset: int, target: Target) -> int:
+def _new_offset(
+    view: OpenLogView, partition: TopicPartition, offset: int, target: ResetTarget
+) -> int:
     bounds = view.bounds[partition]
     if target.timestamp is not None:
         found = view.offset_for_timestamp(partition, target.timestamp)

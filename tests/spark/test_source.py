@@ -2,15 +2,18 @@
 
 import json
 import shutil
+import time
+import urllib.request
 from datetime import datetime, timezone
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 
 import streamlog.spark
-from streamlog.errors import InvalidRequestError
+from streamlog.errors import InvalidOptionError, InvalidRequestError
 from streamlog.records.record import Header, Record
 from tests.support.spark_session import Collected
+from tests.watch.test_metrics import parsed
 
 pytestmark = pytest.mark.spark
 
@@ -43,17 +46,24 @@ def stream(spark, root, **options):
     return spark.readStream.format("streamlog").options(**options).load()
 
 
-def run(frame, checkpoint, collected=None):
+def run(frame, checkpoint, collected=None, name=None):
     """Run a query until it has read what is there now."""
     collected = collected or Collected()
     query = (
         frame.writeStream.foreachBatch(collected.add)
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
-        .start()
+        .start(queryName=name)
     )
     query.awaitTermination(120)
     return collected, query
+
+
+def wait_until(is_done):
+    deadline = time.monotonic() + 60
+    while not is_done():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 # ---- batch --------------------------------------------------------------------------------------
@@ -281,6 +291,45 @@ def test_lag_of_a_progress_is_what_kafkas_source_calls_its_metrics(spark, orders
     assert streamlog.spark.lag({"sources": [rate]}) == [None]
     with pytest.raises(InvalidRequestError, match="not the progress of a query"):
         streamlog.spark.lag({})
+
+
+def test_metrics_of_queries_are_what_prometheus_parses(spark, orders, tmp_path):
+    def value(name, **labels):
+        found = scraped().get(name, ())
+        return next((each for given, each in found if given.items() >= labels.items()), None)
+
+    def scraped():
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics.port}/", timeout=30) as answer:
+            return parsed(answer.read())
+
+    file = tmp_path / "streamlog.prom"
+    exported = streamlog.spark.export_metrics(spark, port=0, textfile=file, path=orders.path)
+    with exported as metrics:
+        frame = stream(spark, orders, maxOffsetsPerTrigger="5")
+        run(frame, tmp_path / "cp", name="audit")
+        orders.append("orders", 0, ["late"])
+        wait_until(lambda: value("streamlog_query_active", query="audit") == 0)
+        assert value("streamlog_query_input_rows_total", query="audit") == len(TEN)
+        assert value("streamlog_query_input_bytes_total", query="audit") > 100
+        assert value("streamlog_query_batch_id", query="audit") == 1
+        assert value("streamlog_query_duration_seconds", query="audit", phase="addBatch") > 0
+        assert value("kafka_consumergroup_current_offset", partition="1") == 4
+        assert value("kafka_consumergroup_lag", consumergroup="audit", partition="0") == 1
+        assert value("streamlog_consumergroup_lag_seconds", partition="0") >= 0
+        failing = frame.selectExpr("raise_error('no')").writeStream.format("noop")
+        failing = failing.option("checkpointLocation", str(tmp_path / "fails")).queryName("fails")
+        with pytest.raises(StreamingQueryException):
+            failing.start().awaitTermination(120)
+        wait_until(lambda: value("streamlog_query_failures_total", query="fails") == 1)
+    assert parsed(file.read_bytes())["streamlog_up"] == [({}, 1)]
+
+    with streamlog.spark.export_metrics(spark, port=0) as metrics:  # without the log
+        run(stream(spark, orders), tmp_path / "cp", name="audit")
+        wait_until(lambda: value("streamlog_query_active", query="audit") == 0)
+        assert value("kafka_consumergroup_lag_sum", consumergroup="audit") == 0
+        assert value("kafka_topic_partition_current_offset", partition="0") == 7
+    with pytest.raises(InvalidOptionError, match="nowhere to publish"):
+        streamlog.spark.export_metrics(spark)
 
 
 # ---- errors -------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from streamlog.records.record import Record
 from streamlog.root.manager import LogManager
 from streamlog.root.readers import Reader
 from streamlog.topic import TopicPartition
-from streamlog.watch.reset import Connector, Target, plan_move, plan_reset, signs_of_running
+from streamlog.watch.reset import Connector, ResetTarget, plan_move, plan_reset, signs_of_running
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW = 1_700_000_000_000
@@ -47,7 +47,7 @@ def state(*sources: str, before: tuple[str, ...] | None = None, **more: Any) -> 
     )
 
 
-def planned(manager: Any, target: Target, *sources: str, **more: Any) -> Any:
+def planned(manager: Any, target: ResetTarget, *sources: str, **more: Any) -> Any:
     return plan_reset(
         open_read_roots([manager.root]), state(*(sources or (KAFKAS,))), target, **more
     )
@@ -56,16 +56,18 @@ def planned(manager: Any, target: Target, *sources: str, **more: Any) -> Any:
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
-        (Target(everywhere=EARLIEST), [2, 0]),
-        (Target(everywhere=LATEST), [6, 2]),
-        (Target(timestamp=3_000), [3, 2]),
-        (Target(timestamp=500), [2, 1]),  # in the first one, older records are deleted
-        (Target(timestamp=9_000), [6, 2]),
-        (Target(offsets={P0: 5}), [5, 1]),
-        (Target(offsets={P0: -1, P1: -2}), [6, 0]),
+        (ResetTarget(everywhere=EARLIEST), [2, 0]),
+        (ResetTarget(everywhere=LATEST), [6, 2]),
+        (ResetTarget(timestamp=3_000), [3, 2]),
+        (ResetTarget(timestamp=500), [2, 1]),  # in the first one, older records are deleted
+        (ResetTarget(timestamp=9_000), [6, 2]),
+        (ResetTarget(offsets={P0: 5}), [5, 1]),
+        (ResetTarget(offsets={P0: -1, P1: -2}), [6, 0]),
     ],
 )
-def test_each_target_is_found_in_the_log(manager: Any, target: Target, expected: list[int]) -> None:
+def test_each_target_is_found_in_the_log(
+    manager: Any, target: ResetTarget, expected: list[int]
+) -> None:
     plan = planned(manager, target)
     assert [each.new_offset for each in plan.changes] == expected
     assert [each.current_offset for each in plan.changes] == [4, 1]
@@ -80,19 +82,19 @@ def test_each_target_is_found_in_the_log(manager: Any, target: Target, expected:
 @pytest.mark.parametrize("offset", [1, 7])
 def test_an_offset_that_the_log_does_not_have_is_refused(manager: Any, offset: int) -> None:
     with pytest.raises(InvalidRequestError, match=r"orders-0.*2 to 6"):
-        planned(manager, Target(offsets={P0: offset}))
+        planned(manager, ResetTarget(offsets={P0: offset}))
 
 
 def test_a_partition_that_the_query_does_not_read_is_refused(manager: Any) -> None:
     for partition in (TopicPartition("orders", 2), TopicPartition("clicks", 0)):
         with pytest.raises(InvalidRequestError, match=str(partition)):
-            planned(manager, Target(offsets={partition: 0}))
+            planned(manager, ResetTarget(offsets={partition: 0}))
 
 
 def test_our_offsets_get_the_epochs_and_ids_of_the_log(manager: Any) -> None:
     manager.log("orders", 0).append([Record(value=b"y", timestamp=1)])
     ours = json.dumps({"$topicIds": {"orders": "A" * 22}, "orders": {"0": 4, "1": 1}})
-    (line,) = planned(manager, Target(everywhere=LATEST), ours).batches[7]
+    (line,) = planned(manager, ResetTarget(everywhere=LATEST), ours).batches[7]
     position = parse_source_offset(line)
     assert position.offsets == {P0: 7, P1: 2}
     assert position.topic_ids == {"orders": manager.describe("orders").topic_id}
@@ -101,7 +103,7 @@ def test_our_offsets_get_the_epochs_and_ids_of_the_log(manager: Any) -> None:
 
 def test_other_sources_stay_and_one_may_be_chosen(manager: Any) -> None:
     sources = (DELTAS, KAFKAS, "-", KAFKAS, '{"elsewhere":{"0":1}}')
-    plan = planned(manager, Target(everywhere=EARLIEST), *sources)
+    plan = planned(manager, ResetTarget(everywhere=EARLIEST), *sources)
     assert [each.source for each in plan.changes] == [1, 1, 3, 3]
     assert [plan.batches[7][at] for at in (0, 2, 4)] == [sources[at] for at in (0, 2, 4)]
     assert [line.split(" stays")[0] for line in plan.remarks] == [
@@ -109,19 +111,19 @@ def test_other_sources_stay_and_one_may_be_chosen(manager: Any) -> None:
         "source 2",
         "source 4",
     ]
-    plan = planned(manager, Target(everywhere=EARLIEST), *sources, sources=(3,))
+    plan = planned(manager, ResetTarget(everywhere=EARLIEST), *sources, sources=(3,))
     assert {each.source for each in plan.changes} == {3}
     assert plan.batches[7][1] == KAFKAS
     for others, wanted in (((DELTAS, "-"), ()), ((DELTAS, KAFKAS), (0,)), (sources[4:], ())):
         with pytest.raises(InvalidRequestError):
-            planned(manager, Target(everywhere=EARLIEST), *others, sources=wanted)
+            planned(manager, ResetTarget(everywhere=EARLIEST), *others, sources=wanted)
 
 
 def test_what_the_user_should_know_is_remarked(manager: Any) -> None:
     manager.alter_topic("orders", partitions=3)
     source = '{"gone":{"0":1},"orders":{"0":4,"1":1}}'
     given = state(source, has_state=True, watermark_ms=5)
-    plan = plan_reset(open_read_roots([manager.root]), given, Target(everywhere=EARLIEST))
+    plan = plan_reset(open_read_roots([manager.root]), given, ResetTarget(everywhere=EARLIEST))
     assert [each.new_offset for each in plan.changes] == [None, 2, 0]
     for text, remark in zip(
         ("keeps state", "watermark stays at 5", "gone-0 does not exist", "orders-2 was added"),
