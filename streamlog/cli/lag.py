@@ -21,8 +21,9 @@ from streamlog.cli.verb import Settings, load
 from streamlog.clock import SystemClock
 from streamlog.errors import StreamLogError
 from streamlog.fs.local import LocalFileSystem
-from streamlog.root.readers import Reader, reader_at
+from streamlog.root.readers import Reader
 from streamlog.spark.options import parse_duration_ms
+from streamlog.watch.checkpoints import reader_of_checkpoint
 from streamlog.watch.lag import LagMeter, PartitionLag, known_readers
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def readers_of(roots: "AnyReadRoots", checkpoints: tuple[str, ...]) -> list[Read
     """Return the queries at checkpoints as readers, or the recorded readers without any."""
     if not checkpoints:
         return known_readers(roots)
-    return [reader_at(LocalFileSystem(), each, each, now_ms=0) for each in checkpoints]
+    return [reader_of_checkpoint(each) for each in checkpoints]
 
 
 def _measured(

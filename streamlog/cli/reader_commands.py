@@ -155,7 +155,7 @@ def readers_move() -> None:
     "--checkpoint",
     "checkpoints",
     multiple=True,
-    metavar="DIR",
+    metavar="DIR|URL",
     help="checkpointLocation of a query; repeatable. Default: all recorded readers.",
 )
 @click.option(
@@ -192,7 +192,7 @@ def lag() -> None:
     "--checkpoint",
     "checkpoints",
     multiple=True,
-    metavar="DIR",
+    metavar="DIR|URL",
     help="checkpointLocation of a query; repeatable. Default: all recorded readers.",
 )
 @click.option(

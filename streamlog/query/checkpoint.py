@@ -3,8 +3,8 @@
 Spark stores a query's progress in a directory of small files:
 
     metadata        {"id":"<query id>"}, written once
-    offsets/<N>     the input of batch N: "v1", a line of settings, one line per source; written
-                    before the batch runs
+    offsets/<N>     the input of batch N: "v1", a line of settings, one line per source; or "v2" and
+                    the name of each source before its line; written before the batch runs
     commits/<N>     batch N is done
     sources/<i>/<n> the log of a file source
     streamlog/…     the last version committed by each of our sinks (`checkpoint_note`)
@@ -24,7 +24,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -37,6 +37,7 @@ __all__ = [
     "BatchSource",
     "FinishedBatch",
     "Naming",
+    "PlannedBatch",
     "QueryCheckpoint",
     "local_path",
     "logged_files",
@@ -50,10 +51,12 @@ _FILES: Final = {"logOffset"}  # FileStreamSourceOffset
 _logger = logging.getLogger(__name__)
 _METADATA_SIZE_MAX: Final = 1 << 16
 _OFFSETS_SIZE_MAX: Final = 1 << 26  # 64 MiB: over a million partitions
-_LINES_BEFORE_SOURCES: Final = 2  # version and settings
 _LOG_TAIL_SIZE: Final = 1 << 22  # bytes read at the end of a file source's log: some 20,000 files
 _LOG_STEPS_MAX: Final = 1000  # entries that one batch may have
 _QUERY_ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}", re.ASCII)
+_VERSION: Final = re.compile(r"v[0-9]{1,3}", re.ASCII)
+_WITH_NAMES: Final = "v2"
+_NAMED: Final = re.compile(r"([A-Za-z0-9_]+):(.*)", re.ASCII | re.DOTALL)
 _BATCH: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 _LOG_ENTRY: Final = re.compile(r"([0-9]{1,19})(\.compact)?", re.ASCII)
 
@@ -170,6 +173,30 @@ def _warn_once(location: str) -> None:
 _known_checkpoints: Final[dict[tuple[str, str], str]] = {}  # of a location and a query id
 
 
+class PlannedBatch(NamedTuple):
+    """The file `offsets/N`.
+
+    Attributes:
+        batch_id: N.
+        header: Its version and settings, a line each.
+        names: The names of the sources, as far as they have one.
+        sources: The end offset of each source, as text.
+    """
+
+    batch_id: int
+    header: tuple[str, str]
+    names: tuple[str | None, ...]
+    sources: tuple[str, ...]
+
+    def data(self, sources: Sequence[str]) -> bytes:
+        """Return the file with other offsets."""
+        lines = [
+            text if name is None else f"{name}:{text}"
+            for name, text in zip(self.names, sources, strict=True)
+        ]
+        return "\n".join((*self.header, *lines)).encode()
+
+
 class FinishedBatch(NamedTuple):
     """A finished batch and the time it finished, in ms since 1970."""
 
@@ -280,24 +307,41 @@ class QueryCheckpoint:
         Raises:
             CorruptCheckpointError: The file is not in Spark's format.
         """
+        planned = self.planned(batch_id)
+        return None if planned is None else "\n".join(planned.sources)
+
+    def planned(self, batch_id: int) -> PlannedBatch | None:
+        """Return `offsets/<batch_id>`; None if there is no such file.
+
+        Raises:
+            CorruptCheckpointError: The file is not in Spark's format.
+        """
         path = self._numbered("offsets", batch_id)
         try:
             content = read_file(self._fs, path, max_size=_OFFSETS_SIZE_MAX)
         except FileMissingError:
             return None
         try:
-            lines = content.decode("utf-8").splitlines()
-        except UnicodeDecodeError:
-            lines = []
-        sources = lines[_LINES_BEFORE_SOURCES:]
-        if not sources or not re.fullmatch(r"v[0-9]{1,3}", lines[0]):
+            version, settings, *lines = content.decode("utf-8").splitlines()
+        except ValueError:
+            version, settings, lines = "", "", []
+        if not lines or not _VERSION.fullmatch(version):
             raise CorruptCheckpointError(
                 "offsets of the batch are not in Spark's format",
                 path=path,
                 got=repr(content[:80]),
                 expected="a version line, a line of settings, and one line per source",
             )
-        return "\n".join(sources)
+        matches = [_NAMED.fullmatch(line) if version == _WITH_NAMES else None for line in lines]
+        return PlannedBatch(
+            batch_id,
+            (version, settings),
+            tuple(None if match is None else match[1] for match in matches),
+            tuple(
+                line if match is None else match[2]
+                for match, line in zip(matches, lines, strict=True)
+            ),
+        )
 
     def batch_source(self, batch_id: int) -> BatchSource | None:
         """Return the input of a batch; None if there is no `offsets/<batch_id>`.

@@ -17,9 +17,6 @@ Steps, each of which may be the last one before a crash:
 Spark never changes a file of a checkpoint, so a copy consists of further names of the same files.
 What we keep there (`streamlog.query.checkpoint_note`) is changed in place, and copied.
 
-Versions of `offsets/N`: in `v1` a line per source, in their order; in `v2` (sources with names)
-`NAME:` before each of them.
-
 Source: org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqLog, MicroBatchExecution.
 """
 
@@ -37,44 +34,17 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileKind, FileSystem, OpenMode
 from streamlog.fs.files import create_file_atomically, read_file, remove_tree, write_file_atomically
-from streamlog.query.checkpoint import QueryCheckpoint
+from streamlog.query.checkpoint import PlannedBatch, QueryCheckpoint
 from streamlog.query.checkpoint_note import NOTES_DIRECTORY
 
-__all__ = ["CheckpointState", "PlannedBatch", "read_state", "write_generation"]
+__all__ = ["CheckpointState", "read_state", "write_generation"]
 
 _BATCH: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
-_VERSION: Final = re.compile(r"v([0-9]{1,3})", re.ASCII)
-_NAMED: Final = re.compile(r"([A-Za-z0-9_]+):(.*)", re.ASCII | re.DOTALL)
-_NAMED_VERSION: Final = 2
 _SIZE_MAX: Final = 1 << 26
 _CHUNK: Final = 1 << 20
 _COPYING: Final = ".copying"
 _NO_BATCH: Final = -1
 _FIRST_COMMIT: Final = b'v1\n{"nextBatchWatermarkMs":0}'
-
-
-class PlannedBatch(NamedTuple):
-    """The file `offsets/N`.
-
-    Attributes:
-        batch_id: N.
-        header: Its version and settings, a line each.
-        names: The names of the sources, as far as they have one.
-        sources: The end offset of each source, as text.
-    """
-
-    batch_id: int
-    header: tuple[str, str]
-    names: tuple[str | None, ...]
-    sources: tuple[str, ...]
-
-    def data(self, sources: Sequence[str]) -> bytes:
-        """Return the file with other offsets."""
-        lines = [
-            text if name is None else f"{name}:{text}"
-            for name, text in zip(self.names, sources, strict=True)
-        ]
-        return "\n".join((*self.header, *lines)).encode()
 
 
 class CheckpointState(NamedTuple):
@@ -132,14 +102,14 @@ def read_state(fs: FileSystem, path: str) -> CheckpointState:
             got=f"offsets of batch {planned}, commits up to {finished}",
             expected="commits up to the newest batch, or the one before",
         )
-    batch = _read(fs, found.path, planned)
+    batch = found.planned(planned)
     if batch is None:
         raise CorruptCheckpointError("the newest batch is gone", path=found.path, got=planned)
     changed = [found.path, *(os.path.join(found.path, each) for each in ("offsets", "commits"))]
     return CheckpointState(
         path=found.path,
         planned=batch,
-        before=_read(fs, found.path, planned - 1),
+        before=found.planned(planned - 1),
         is_finished=finished == planned,
         has_state=fs.stat(os.path.join(found.path, "state")) is not None,
         watermark_ms=_watermark_ms(batch.header[1]),
@@ -189,34 +159,6 @@ def write_generation(
 
 
 # ---- reading ------------------------------------------------------------------------------------
-def _read(fs: FileSystem, checkpoint: str, batch_id: int) -> PlannedBatch | None:
-    path = os.path.join(checkpoint, "offsets", str(batch_id))
-    try:
-        content = read_file(fs, path, max_size=_SIZE_MAX)
-    except FileMissingError:
-        return None
-    try:
-        version, settings, *lines = content.decode("utf-8").splitlines()
-    except ValueError:
-        version, settings, lines = "", "", []
-    match = _VERSION.fullmatch(version)
-    parts = [_split(line, int(match[1])) for line in lines] if match else []
-    if not parts:
-        raise CorruptCheckpointError(
-            "offsets of the batch are not in Spark's format",
-            path=path,
-            got=repr(content[:80]),
-            expected="v1 or v2, a line of settings, and one line per source",
-        )
-    names, sources = zip(*parts, strict=True)
-    return PlannedBatch(batch_id, (version, settings), names, sources)
-
-
-def _split(line: str, version: int) -> tuple[str | None, str]:
-    named = _NAMED.fullmatch(line) if version == _NAMED_VERSION else None
-    return (None, line) if named is None else (named[1], named[2])
-
-
 def _newest(fs: FileSystem, checkpoint: str, kind: str) -> int:
     try:
         names = fs.list(os.path.join(checkpoint, kind))

@@ -23,7 +23,8 @@ from streamlog.arrow.log_view import EARLIEST, LATEST, OpenLogView, TopicChoice
 from streamlog.arrow.views import open_view
 from streamlog.errors import InvalidOptionError, InvalidRequestError
 from streamlog.fs.api import FileSystem
-from streamlog.query.generation import CheckpointState, PlannedBatch, write_generation
+from streamlog.query.checkpoint import PlannedBatch
+from streamlog.query.generation import CheckpointState, write_generation
 from streamlog.query.offsets import SourceOffset, parse_source_offset
 from streamlog.records.record import IsolationLevel
 from streamlog.root.readers import Reader

@@ -1,6 +1,8 @@
 """The commands on a root in an object store."""
 
 import json
+import time
+import uuid
 
 import pytest
 
@@ -84,10 +86,32 @@ def test_readers_and_their_lag(url, tmp_path):
         ("audit", 0, 1),
         ("audit", 1, 0),
     ]
-    assert [row["lag"] for row in ok("--path", url, "lag").rows] == [2, 0]
+    assert [(row["lag"], row["lagMs"]) for row in ok("--path", url, "lag").rows] == [(2, 2), (0, 0)]
+    (row, _) = ok("--path", url, "readers", "plan", checkpoint, "--to", "1001").rows
+    assert (row["currentOffset"], row["newOffset"], row["logEndOffset"]) == (1, 1, 3)
+    ok("--path", url, "readers", "reset", checkpoint, "--to", "latest", "--stopped")
+    assert [row["lag"] for row in ok("--path", url, "lag").rows] == [0, 0]
+    ok("--path", url, "readers", "reset", checkpoint, "--to", '{"orders":{"0":1}}', "--stopped")
     assert streamlog("--path", url, "lag", "--over", "1").code == 1
     ok("--path", url, "readers", "forget", "audit")
     assert ok("--path", url, "readers", "list").rows == []
+
+
+def test_a_checkpoint_in_a_store_tells_its_lag(url):
+    location = f"memory:///{uuid.uuid4()}/cp"
+    store = shared_store(location)
+    lag = ("--path", url, "lag", "--checkpoint", location)
+    ran = streamlog(*lag)
+    assert (ran.code, "no checkpoint" in ran.error) == (2, True)
+    store.put("metadata", b'{"id":"7f3d5dd2-94a1-4e9b-9d0d-1f1f0fd2f8f1"}')
+    for number in (9, 10):
+        offsets = json.dumps({"orders": {"0": number - 8}})
+        store.put(f"offsets/{number}", f"v2\n{{}}\n0:{offsets}".encode())
+        store.put(f"commits/{number}", b'v1\n{"nextBatchWatermarkMs":0}')
+    (first, second) = ok(*lag).rows
+    assert (first["group"], first["currentOffset"], first["lag"]) == (location, 2, 1)
+    assert abs(first["committedMs"] - time.time_ns() // 1_000_000) < 120_000
+    assert (second["currentOffset"], second["lag"]) == (None, 0)
 
 
 def test_damage_is_found_and_soundness_reported(url):

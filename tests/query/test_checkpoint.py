@@ -122,6 +122,14 @@ def test_a_longer_range_has_other_source_lines(checkpoint: Path) -> None:
     assert found(checkpoint).source_lines(1) != before
 
 
+def test_sources_with_names_have_the_same_lines(checkpoint: Path) -> None:
+    before = found(checkpoint).source_lines(1), source_of(checkpoint, 1)
+    for number, line in ((0, 'left:{"orders":{"0":10}}'), (1, 'left:{"orders":{"0":20}}\nright:-')):
+        (checkpoint / f"offsets/{number}").write_text(f"v2\n{SETTINGS}\n{line}")
+    assert (found(checkpoint).source_lines(1), source_of(checkpoint, 1)) == before
+    assert before[1].naming is Naming.BATCH
+
+
 def test_a_batch_without_offsets_has_no_source_lines(checkpoint: Path) -> None:
     assert found(checkpoint).source_lines(2) is None
 

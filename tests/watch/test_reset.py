@@ -9,7 +9,8 @@ import pytest
 from streamlog.arrow.log_view import EARLIEST, LATEST
 from streamlog.arrow.views import open_read_roots
 from streamlog.errors import InvalidRequestError
-from streamlog.query.generation import CheckpointState, PlannedBatch
+from streamlog.query.checkpoint import PlannedBatch
+from streamlog.query.generation import CheckpointState
 from streamlog.query.offsets import parse_source_offset
 from streamlog.records.record import Record
 from streamlog.root.manager import LogManager
