@@ -14,7 +14,7 @@ from streamlog.arrow.log_view import OffsetRange, PartitionBounds, TopicChoice
 from streamlog.arrow.planned import PlannedRange
 from streamlog.arrow.subscription import check_topics
 from streamlog.bucket.read_roots import BucketReadRoots
-from streamlog.bucket.spans import covering, epochs_of, size_between, split
+from streamlog.bucket.spans import covering, epochs_of, size_between, split, with_aborts
 from streamlog.bucket.state import RootState
 from streamlog.clock import Clock, SystemClock
 from streamlog.topic import TopicPartition
@@ -141,7 +141,7 @@ class BucketLogView:
             self.topic_ids.get(part.topic, ""),
             *part,
             max_decompressed_bytes=self._state.config_of(part.topic).readable_decompressed_bytes,
-            stretches=covering(at, part.start_offset, part.end_offset),
+            stretches=with_aborts(at, covering(at, part.start_offset, part.end_offset)),
         )
 
     def describe_held_back(self) -> None:

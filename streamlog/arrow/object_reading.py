@@ -32,6 +32,7 @@ from streamlog.bucket.spans import narrowed
 from streamlog.bucket.state import BucketPartition
 from streamlog.errors import CorruptRecordError, FileMissingError
 from streamlog.partition.read import FetchInfo
+from streamlog.records.record import IsolationLevel
 from streamlog.store.api import ObjectRange, ObjectStore, ReadableObjects
 
 __all__ = ["ReadBuffers", "read_objects"]
@@ -46,6 +47,7 @@ def read_objects(
     *,
     reporter: LossReporter,
     max_decompressed_bytes: int | None,
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     store: ObjectStore | None = None,
     buffers: "ReadBuffers | None" = None,
 ) -> Iterator[tuple[PlannedRange, FetchInfo]]:
@@ -55,6 +57,7 @@ def read_objects(
         parts: The ranges, all of one root.
         reporter: Reports records that no longer exist.
         max_decompressed_bytes: Limit of one decompressed batch; None: that of its topic.
+        isolation: Whether aborted transactions are left out.
         store: The root's objects; by default those of its URL.
         buffers: Memory to share with other calls.
 
@@ -70,7 +73,7 @@ def read_objects(
     ahead = _ReadAhead(objects, [_whole(part) for part in parts])
     with ThreadPoolExecutor(1) as pool, (buffers or ReadBuffers()).lend() as lent:
         for part in parts:
-            reading = _ObjectReading(part, reporter, max_decompressed_bytes, pool, lent)
+            reading = _ObjectReading(part, reporter, max_decompressed_bytes, isolation, pool, lent)
             for info in reading.reads(objects, ahead):
                 yield part, info
 
@@ -83,11 +86,13 @@ class _ObjectReading:
         part: PlannedRange,
         reporter: LossReporter,
         max_decompressed_bytes: int | None,
+        isolation: IsolationLevel,
         pool: ThreadPoolExecutor,
         buffers: "_TwoBuffers",
     ) -> None:
         self._part, self._reporter, self._pool = part, reporter, pool
         self._buffers = buffers
+        self._isolation = isolation
         self._limit = max_decompressed_bytes or part.max_decompressed_bytes
         self._offset = part.start_offset
 
@@ -146,13 +151,15 @@ class _ObjectReading:
 
     def _begin(self, reader: BucketReader, offset: int, end: int) -> "Future[FetchInfo]":
         into = self._buffers.next_one(reader.size_between(offset, end))
-        return self._pool.submit(reader.read, offset, end_offset=end, into=into)
+        return self._pool.submit(
+            reader.read, offset, end_offset=end, isolation=self._isolation, into=into
+        )
 
     def _read_up_to_damage(self, reader: BucketReader, end: int) -> Iterator[FetchInfo]:
         """Yield the records before a damaged batch, as little at a time as possible."""
         while self._offset < end:
             try:
-                info = reader.read(self._offset, 1, end_offset=end)
+                info = reader.read(self._offset, 1, end_offset=end, isolation=self._isolation)
             except CorruptRecordError:
                 return
             yield info

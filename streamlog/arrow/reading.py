@@ -92,6 +92,7 @@ def read_ranges(
             reporter=reporter,
             max_decompressed_bytes=max_decompressed_bytes,
             buffers=buffers,
+            isolation=isolation,
         )
         for part, info in found:
             yield from decoder.decode(info, part.topic_partition)

@@ -10,7 +10,12 @@
     begin_build      build, partitions [{topic, partition}]
     swap             topic, partition, topic_id, build, first_offset, end_offset, cleaned_offset,
                      segments [{key, size, base_offset, end_offset, first_timestamp,
-                                max_timestamp, is_sealed, points [[offset, position]]}]
+                                max_timestamp, is_sealed, transactions,
+                                points [[offset, position]]}]
+    begin_copy       topic, topic_id, partitions, config
+    place            topic, partition, topic_id, build, first_offset, end_offset,
+                     log_start_offset, epochs [[epoch, offset]], segments as in a swap
+    end_copy         topic, topic_id
     abandon_builds   builds
     end_builds       builds
     log_start        topic, partition, topic_id, offset
@@ -42,6 +47,7 @@ __all__ = [
     "AbandonBuilds",
     "AlterTopic",
     "BeginBuild",
+    "BeginCopy",
     "BucketExtent",
     "BucketSegment",
     "Collected",
@@ -51,6 +57,8 @@ __all__ = [
     "CreateTopic",
     "DeleteTopic",
     "EndBuilds",
+    "EndCopy",
+    "PlaceSegments",
     "SetJournalStart",
     "SetLogStart",
     "SetStagedHorizon",
@@ -58,6 +66,8 @@ __all__ = [
     "format_action",
     "parse_action",
 ]
+
+NO_TRANSACTIONS: Final = -1  # see `BucketSegment.transactions`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +180,8 @@ class BucketSegment(NamedTuple):
         is_sealed: Whether the topic's settings ended it; if not, it is built again with what
             follows.
         points: Some offsets and positions of batches, so that a reader can start inside.
+        transactions: How many aborted transactions its `.txnindex` lists; -1 if no batch of it
+            belongs to a transaction.
     """
 
     key: str
@@ -180,6 +192,7 @@ class BucketSegment(NamedTuple):
     max_timestamp: int
     is_sealed: bool
     points: tuple[tuple[int, int], ...]
+    transactions: int = NO_TRANSACTIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +228,50 @@ class Swap:
     end_offset: int
     cleaned_offset: int | None
     segments: tuple[BucketSegment, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginCopy:
+    """Begin a topic that is copied from elsewhere; nobody sees it before `EndCopy`."""
+
+    topic: str
+    topic_id: str
+    partitions: int
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceSegments:
+    """Append segments that have their offsets and epochs already.
+
+    Attributes:
+        topic_partition: The partition, of a topic that is there or being copied.
+        topic_id: The id of its topic.
+        build: The build of the segments, which must have begun and not be abandoned.
+        first_offset: The end of the partition; of an empty one that never held a record, any
+            offset.
+        end_offset: The end of the partition afterwards.
+        log_start_offset: Its log start afterwards; not lower than before.
+        epochs: All its leader epochs and their first offsets afterwards, oldest first.
+        segments: The new segments, in order; between them there may be gaps.
+    """
+
+    topic_partition: TopicPartition
+    topic_id: str
+    build: str
+    first_offset: int
+    end_offset: int
+    log_start_offset: int
+    epochs: tuple[tuple[int, int], ...]
+    segments: tuple[BucketSegment, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndCopy:
+    """Make a topic that was copied a topic like any other, with all its partitions at once."""
+
+    topic: str
+    topic_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +326,9 @@ Action = (
     | Commit
     | BeginBuild
     | Swap
+    | BeginCopy
+    | PlaceSegments
+    | EndCopy
     | AbandonBuilds
     | EndBuilds
     | SetLogStart
@@ -279,25 +339,35 @@ Action = (
 
 
 # ---- to JSON --------------------------------------------------------------------------------
+_TOPIC_KINDS: Final = {
+    CreateTopic: "create_topic",
+    AlterTopic: "alter_topic",
+    BeginCopy: "begin_copy",
+}
+
+
 def format_action(action: Action) -> dict[str, object]:
     """Return an action as a JSON object."""
     match action:
         case CreateRoot():
             return {"do": "create_root", "root_id": action.root_id, "config": dict(action.config)}
-        case CreateTopic() | AlterTopic():
+        case CreateTopic() | AlterTopic() | BeginCopy():
             return {
-                "do": "create_topic" if isinstance(action, CreateTopic) else "alter_topic",
+                "do": _TOPIC_KINDS[type(action)],
                 "topic": action.topic,
                 "topic_id": action.topic_id,
                 "partitions": action.partitions,
                 "config": dict(action.config),
             }
-        case DeleteTopic():
-            return {"do": "delete_topic", "topic": action.topic, "topic_id": action.topic_id}
+        case DeleteTopic() | EndCopy():
+            kind = "delete_topic" if isinstance(action, DeleteTopic) else "end_copy"
+            return {"do": kind, "topic": action.topic, "topic_id": action.topic_id}
         case Commit():
             return _format_commit(action)
         case Swap():
             return _format_swap(action)
+        case PlaceSegments():
+            return _format_place(action)
         case SetLogStart():
             place = _place(action.topic_partition, action.topic_id)
             return {"do": "log_start", **place, "offset": action.offset}
@@ -335,6 +405,19 @@ def _format_swap(swap: Swap) -> dict[str, object]:
         "end_offset": swap.end_offset,
         "cleaned_offset": swap.cleaned_offset,
         "segments": [format_segment(segment) for segment in swap.segments],
+    }
+
+
+def _format_place(place: PlaceSegments) -> dict[str, object]:
+    return {
+        "do": "place",
+        **_place(place.topic_partition, place.topic_id),
+        "build": place.build,
+        "first_offset": place.first_offset,
+        "end_offset": place.end_offset,
+        "log_start_offset": place.log_start_offset,
+        "epochs": place.epochs,
+        "segments": [format_segment(segment) for segment in place.segments],
     }
 
 
@@ -397,8 +480,20 @@ def parse_segment(values: SealedValues) -> BucketSegment:
         first_timestamp=values.integer("first_timestamp", -1),
         max_timestamp=values.integer("max_timestamp", -1),
         is_sealed=values.flag("is_sealed"),
-        points=tuple((row[0], row[1]) for row in values.integers("points", 2)),
+        points=parse_pairs(values, "points"),
+        transactions=parse_transactions(values),
     )
+
+
+def parse_transactions(values: SealedValues) -> int:
+    """Return `BucketSegment.transactions`; earlier versions wrote none, and had none."""
+    name = "transactions"
+    return NO_TRANSACTIONS if values.is_null(name) else values.integer(name, NO_TRANSACTIONS)
+
+
+def parse_pairs(values: SealedValues, name: str) -> tuple[tuple[int, int], ...]:
+    """Return pairs of integers."""
+    return tuple((row[0], row[1]) for row in values.integers(name, 2))
 
 
 def parse_config(values: SealedValues) -> dict[str, str]:
@@ -467,6 +562,19 @@ def _parse_swap(values: SealedValues) -> Swap:
     )
 
 
+def _parse_place(values: SealedValues) -> PlaceSegments:
+    return PlaceSegments(
+        topic_partition=parse_topic_partition(values),
+        topic_id=_parse_id(values),
+        build=values.text("build"),
+        first_offset=values.integer("first_offset"),
+        end_offset=values.integer("end_offset"),
+        log_start_offset=values.integer("log_start_offset"),
+        epochs=parse_pairs(values, "epochs"),
+        segments=tuple(parse_segment(value) for value in values.objects("segments")),
+    )
+
+
 def _parse_log_start(values: SealedValues) -> SetLogStart:
     return SetLogStart(
         topic_partition=parse_topic_partition(values),
@@ -492,6 +600,9 @@ _PARSERS: Final[Mapping[str, Callable[[SealedValues], Action]]] = {
         partitions=tuple(parse_topic_partition(each) for each in values.objects("partitions")),
     ),
     "swap": _parse_swap,
+    "begin_copy": lambda values: BeginCopy(**_parse_topic(values)),
+    "place": _parse_place,
+    "end_copy": lambda values: EndCopy(topic=values.text("topic"), topic_id=_parse_id(values)),
     "abandon_builds": lambda values: AbandonBuilds(builds=tuple(values.text_list("builds"))),
     "end_builds": lambda values: EndBuilds(builds=tuple(values.text_list("builds"))),
     "log_start": _parse_log_start,

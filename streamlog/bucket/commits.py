@@ -45,7 +45,7 @@ from streamlog.store.api import ObjectRange, ObjectStore
 
 __all__ = ["BucketCommits", "LEADER_EPOCH"]
 
-LEADER_EPOCH: Final = 0  # nothing is ever truncated, so the epoch never has to change
+LEADER_EPOCH: Final = 0  # nothing is ever truncated, so an epoch never has to follow
 
 _logger = logging.getLogger(__name__)
 
@@ -209,11 +209,13 @@ class BucketCommits:
             files = request.staged.files
             reader = _ObjectExtents(self._store, request.identity.app, files)
             check_part(config, part, reader, self._clock.now_ms())
+        at = state.partitions[part.topic_partition]
         return CommitPart(
             topic_partition=part.topic_partition,
             topic_id=part.topic_id,
-            base_offset=state.partitions[part.topic_partition].end_offset,
-            leader_epoch=LEADER_EPOCH,
+            base_offset=at.end_offset,
+            # Epochs must not go back, and records that were copied here have theirs.
+            leader_epoch=at.epochs[-1][0] if at.epochs else LEADER_EPOCH,
             extents=tuple(
                 BucketExtent(*extent, request.times[extent.file, extent.position])
                 for extent in part.extents

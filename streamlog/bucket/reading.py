@@ -15,6 +15,7 @@ from streamlog.bucket.spans import epochs_of, size_between
 from streamlog.bucket.state import BucketPartition, Stretch
 from streamlog.config.log_config import DEFAULT_MAX_DECOMPRESSED_BYTES
 from streamlog.errors import CorruptRecordError, OffsetOutOfRangeError
+from streamlog.fs.local import LocalFileSystem
 from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.read import FetchInfo
 from streamlog.partition.segments import OffsetAndTimestamp
@@ -24,6 +25,8 @@ from streamlog.records.decode import Wanted, decode_pieces
 from streamlog.records.layout import HEADER_SIZE_UP_TO_MAGIC, LENGTH_OFFSET, MAX_INT64
 from streamlog.records.record import IsolationLevel
 from streamlog.records.table import BatchTable, ScanStop
+from streamlog.segment.filenames import FileSuffix
+from streamlog.segment.txn_index import TXN_ENTRY_SIZE, AbortedTxn, TxnIndex
 from streamlog.store.api import ObjectRange, ReadableObjects
 from streamlog.topic import TopicPartition
 
@@ -65,6 +68,7 @@ class BucketReader:
         self.topic_partition = topic_partition
         self._store, self._state = store, state
         self._max_decompressed = max_decompressed_bytes
+        self._txn_indexes: dict[str, TxnIndex] = {}
 
     def advance(self, state: BucketPartition) -> None:
         """Continue with a newer state of the partition."""
@@ -118,7 +122,8 @@ class BucketReader:
             offset: The first offset wanted.
             max_bytes: The approximate size; at least one batch is read, or one staged extent.
             end_offset: No batch from this offset on is returned.
-            isolation: Makes no difference: every record is committed.
+            isolation: Every record is committed, unless its transaction was aborted before it was
+                copied here; `read_committed` leaves those out.
             into: Memory for the batches, used if it is large enough.
 
         Raises:
@@ -126,7 +131,7 @@ class BucketReader:
             CorruptRecordError: The bytes are not the batches that the root names.
             StorageError: A request failed.
         """
-        IsolationLevel.of(isolation)
+        is_committed = IsolationLevel.of(isolation) is IsolationLevel.READ_COMMITTED
         offsets = self.offsets
         if not offsets.start <= offset <= offsets.end:
             raise OffsetOutOfRangeError(
@@ -136,11 +141,15 @@ class BucketReader:
                 expected=f"{offsets.start} to {offsets.end}",
             )
         found = self._find(offset, min(end_offset, offsets.end), max_bytes, into)
+        aborted: list[AbortedTxn] = []
+        if is_committed and found.table.is_transactional.any():
+            aborted = self.aborted_between(offset, found.next_offset)
         return FetchInfo(
             offset=offset,
             buffer=found.buffer,
             table=found.table,
             next_offset=found.next_offset,
+            aborted=tuple(aborted),
             end_offset=end_offset,
             offsets=offsets,
             last_stable_offset=offsets.end,
@@ -148,6 +157,35 @@ class BucketReader:
             position=found.position,
             max_decompressed=self._max_decompressed,
         )
+
+    def aborted_between(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
+        """Return the aborted transactions that may overlap with offsets from `start` up to `end`.
+
+        Raises:
+            CorruptIndexError: A transaction index is damaged.
+            StorageError: A request failed.
+        """
+        found: list[AbortedTxn] = []
+        for stretch in self._state.stretches[self._state.at(start_offset) :]:
+            if stretch.transactions > 0:
+                search = self._txn_index(stretch).collect(start_offset, end_offset)
+                found += search.aborted
+                if search.is_complete:
+                    break
+        return found
+
+    def _txn_index(self, stretch: Stretch) -> TxnIndex:
+        """Return the transaction index of a segment, requested once."""
+        known = self._txn_indexes.get(stretch.key)
+        if known is None:
+            key = stretch.key.removesuffix(FileSuffix.LOG.value) + FileSuffix.TXN_INDEX.value
+            content = np.empty(stretch.transactions * TXN_ENTRY_SIZE, np.uint8)
+            self._store.read_into([ObjectRange(key, 0, len(content))], content)
+            path = f"{self._store.url}/{key}"
+            known = TxnIndex(LocalFileSystem(), path, stretch.base_offset)
+            known.parse(content.tobytes())
+            self._txn_indexes[stretch.key] = known
+        return known
 
     def _find(
         self, offset: int, upper: int, max_bytes: int, into: NDArray[np.uint8] | None

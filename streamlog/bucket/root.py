@@ -36,7 +36,7 @@ from streamlog.store.api import ObjectStore
 from streamlog.store.remote import open_store
 from streamlog.topic import TopicPartition, check_new_topic_name
 
-__all__ = ["BucketRoot"]
+__all__ = ["BucketRoot", "check_bucket_configs"]
 
 MAX_PARTITIONS: Final = 10_000  # of one topic; all of them are in every snapshot
 _CATCH_UPS: Final = 10  # writers that never pause are not followed forever
@@ -159,12 +159,18 @@ class BucketRoot:
             InvalidConfigError: Unknown key or invalid value, or one without a meaning here.
             TopicExistsError: The topic exists.
         """
-        given = _settings(configs or {})
+        given = check_bucket_configs(configs or {})
         topic_id = new_topic_id(self._random)
 
         def decide(state: RootState) -> tuple[Sequence[Action], str]:
             if name in state.topics:
                 raise TopicExistsError(f"topic {name} already exists", path=self.url)
+            if name in state.arriving:
+                raise TopicExistsError(
+                    f"topic {name} is being copied here",
+                    path=self.url,
+                    hint=f"finish the copy, or {command_at(self.url, f'topics delete {name}')}",
+                )
             check_new_topic_name(name)
             server = ServerConfig.from_properties(state.config)
             server.log_config(given)
@@ -212,7 +218,7 @@ class BucketRoot:
             InvalidConfigError: Unknown key or invalid value, or one without a meaning here.
             InvalidPartitionsError: Fewer partitions than there are, or too many.
         """
-        given = _settings(configs or {})
+        given = check_bucket_configs(configs or {})
         check_topic_keys(delete_configs)
 
         def decide(state: RootState) -> tuple[Sequence[Action], None]:
@@ -229,14 +235,18 @@ class BucketRoot:
         self.journal.change(decide)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic with all records; its objects are collected later.
+        """Delete a topic with all records, also one that is being copied here.
+
+        Its objects are collected later.
 
         Raises:
             UnknownTopicError: There is no such topic.
         """
 
         def decide(state: RootState) -> tuple[Sequence[Action], None]:
-            return [DeleteTopic(topic=name, topic_id=self._topic(state, name).topic_id)], None
+            arriving = state.arriving.get(name)
+            topic = self._topic(state, name) if arriving is None else arriving.topic
+            return [DeleteTopic(topic=name, topic_id=topic.topic_id)], None
 
         self.journal.change(decide)
 
@@ -318,8 +328,12 @@ class BucketRoot:
         return found
 
 
-def _settings(configs: Mapping[str, ConfigValue]) -> dict[str, str]:
-    """Return settings as text, after checking that they have a meaning in an object store."""
+def check_bucket_configs(configs: Mapping[str, ConfigValue]) -> dict[str, str]:
+    """Return settings as text, after checking that they have a meaning in an object store.
+
+    Raises:
+        InvalidConfigError: Unknown key, or one without a meaning here.
+    """
     check_topic_keys(configs)
     for key in _NOT_HERE:
         if key in configs:

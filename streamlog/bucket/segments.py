@@ -9,12 +9,12 @@ Nothing refers to the uploaded objects until an entry of the journal swaps them 
 the name of the build, so two processes that build the same segments do not disturb each other.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from streamlog.bucket.actions import BucketSegment
+from streamlog.bucket.actions import NO_TRANSACTIONS, BucketSegment
 from streamlog.bucket.keys import files_of, segment_directory
 from streamlog.bucket.reading import BucketReader
 from streamlog.clock import Clock
@@ -23,24 +23,32 @@ from streamlog.errors import FileMissingError, StorageError
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.files import make_directories, remove_tree
 from streamlog.partition.epochs import LEADER_EPOCH_CHECKPOINT, EpochEntry, LeaderEpochCache
-from streamlog.partition.read import FetchInfo
 from streamlog.records.table import BatchTable
 from streamlog.segment.file_records import FileRecords
 from streamlog.segment.filenames import FileSuffix, segment_file_name
 from streamlog.segment.segment import Segment
+from streamlog.segment.txn_index import AbortedTxn
 from streamlog.segment.walk import sound_chunks
 from streamlog.store.api import ObjectStore
 
-__all__ = ["SegmentBuilder", "SegmentUploads", "points_of"]
+__all__ = [
+    "APPENDS",
+    "SegmentBuilder",
+    "SegmentUploads",
+    "SegmentWriter",
+    "WholeBatches",
+    "cut_batches",
+    "points_of",
+]
 
 _READ_BYTES: Final = 32 << 20
-_APPENDS: Final = 100  # to a segment, so that it gets nearly full
+APPENDS: Final = 100  # to a segment, so that it gets nearly full
 _UPLOAD_BYTES: Final = 4 << 20
 _SCAN_BYTES: Final = 1 << 20
 _POINTS: Final = 128  # of an index in the journal; a reader of more than that looks through batches
 
 
-class _Batches(NamedTuple):
+class WholeBatches(NamedTuple):
     """Some whole batches."""
 
     buffer: memoryview
@@ -62,7 +70,12 @@ class SegmentUploads:
         self._keys: list[str] = []
 
     def upload(
-        self, segment: Segment, end_offset: int, *, points: tuple[tuple[int, int], ...]
+        self,
+        segment: Segment,
+        end_offset: int,
+        *,
+        points: tuple[tuple[int, int], ...],
+        has_transactions: bool,
     ) -> BucketSegment:
         """Seal and close a segment, and upload its files; the log comes last.
 
@@ -70,6 +83,7 @@ class SegmentUploads:
             segment: The segment, not empty.
             end_offset: The offset after the last one that it covers.
             points: Some offsets and positions of its batches.
+            has_transactions: Whether batches of transactions may be in it.
 
         Raises:
             StorageError: A request or the disk failed.
@@ -85,6 +99,7 @@ class SegmentUploads:
             max_timestamp=segment.largest_timestamp,
             is_sealed=True,
             points=points,
+            transactions=len(segment.txn_index) if has_transactions else NO_TRANSACTIONS,
         )
         segment.sync()
         segment.close()
@@ -158,7 +173,6 @@ class SegmentBuilder:
         self._clock, self._fs, self._scratch = clock, fs, scratch
         prefix = segment_directory(reader.topic_partition, build)
         self.uploads = SegmentUploads(store, prefix, fs=fs, directory=scratch)
-        self._points = _Points()
 
     def build(self, first_offset: int, end_offset: int) -> Iterator[BucketSegment]:
         """Yield the segments with the records between two offsets, each when it is uploaded.
@@ -178,46 +192,115 @@ class SegmentBuilder:
             remove_tree(self._fs, self._scratch)
 
     def _build(self, first_offset: int, end_offset: int) -> Iterator[BucketSegment]:
-        segment: Segment | None = None
+        writer = SegmentWriter(self.uploads, self._config, self._clock, self._fs)
         for part in self._parts(first_offset, end_offset):
-            whole = [part] if segment is None or self._fits(segment, part) else _split(part)
-            for each in whole:
-                base = int(each.table.base_offset[0])
-                if segment is not None and not self._fits(segment, each):
-                    yield self._upload(segment, base, is_sealed=True)
-                    segment = None
-                if segment is None:
-                    segment = Segment.create(
-                        self._fs,
-                        self._scratch,
-                        base,
-                        config=self._config,
-                        now_ms=self._clock.now_ms(),
-                    )
-                    self._points = _Points()
-                self._points.note(segment.size, each.table)
-                segment.append(each.buffer, each.table)
-        if segment is not None:
-            yield self._upload(segment, end_offset, is_sealed=False)
+            yield from writer.write(part)
+        if writer.is_open:
+            yield writer.finish(end_offset, is_sealed=False)
         self.uploads.upload_epochs([each for each in self._epochs if each[1] < end_offset])
 
-    def _parts(self, offset: int, end_offset: int) -> Iterator[_Batches]:
+    def _parts(self, offset: int, end_offset: int) -> Iterator[WholeBatches]:
         while offset < end_offset:
             info = self._reader.read(offset, _READ_BYTES, end_offset=end_offset)
-            yield from _cut(info, self._config.effective_segment_bytes // _APPENDS)
+            yield WholeBatches(info.buffer, info.table)
             offset = info.next_offset
 
-    def _fits(self, segment: Segment, part: _Batches) -> bool:
-        wait_ms = self._config.effective_segment_ms
-        reason = segment.roll_reason(
-            part.table.outline(), now_ms=self._clock.now_ms(), max_wait_ms=wait_ms
+
+class SegmentWriter:
+    """Writes segments of one partition, one at a time, and uploads each when it is finished.
+
+    Args:
+        uploads: Uploads them; its directory is where they are written.
+        config: The settings of the topic.
+        clock: The clock.
+        fs: The file system of the directory.
+    """
+
+    def __init__(
+        self, uploads: SegmentUploads, config: LogConfig, clock: Clock, fs: FileSystem
+    ) -> None:
+        self._uploads, self._config, self._clock, self._fs = uploads, config, clock, fs
+        self._segment: Segment | None = None
+        self._points = _Points()
+        self._has_transactions = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a segment has been begun and not finished."""
+        return self._segment is not None
+
+    @property
+    def size(self) -> int:
+        """The size of that segment in bytes."""
+        return 0 if self._segment is None else self._segment.size
+
+    def write(self, part: WholeBatches) -> Iterator[BucketSegment]:
+        """Write batches into segments that end where the topic's settings end them.
+
+        Yields:
+            Each segment that this finished.
+        """
+        for few in cut_batches(part, self._config.effective_segment_bytes // APPENDS):
+            for each in [few] if self._fits(few) else _split(few):
+                base = int(each.table.base_offset[0])
+                if not self._fits(each):
+                    yield self.finish(base, is_sealed=True)
+                self.append(each, base)
+
+    def append(self, part: WholeBatches, base_offset: int) -> None:
+        """Write batches into the segment that is open, else into a new one.
+
+        Args:
+            part: The batches.
+            base_offset: The base offset of a new segment.
+        """
+        if self._segment is None:
+            self._segment = Segment.create(
+                self._fs,
+                self._uploads.directory,
+                base_offset,
+                config=self._config,
+                now_ms=self._clock.now_ms(),
+            )
+            self._points = _Points()
+            self._has_transactions = False
+        self._points.note(self._segment.size, part.table)
+        self._has_transactions |= bool((part.table.is_transactional | part.table.is_control).any())
+        self._segment.append(part.buffer, part.table)
+
+    def finish(
+        self, end_offset: int, *, is_sealed: bool, aborted: Iterable[AbortedTxn] = ()
+    ) -> BucketSegment:
+        """Upload the open segment.
+
+        Args:
+            end_offset: The offset after the last one that it covers.
+            is_sealed: Whether it is never built again with what follows. One with transactions
+                never is: a build does not know which of them were aborted.
+            aborted: The transactions that markers in it abort.
+        """
+        segment, self._segment = self._segment, None
+        assert segment is not None, "finish follows append"
+        for each in aborted:
+            segment.append_aborted(each)
+        built = self._uploads.upload(
+            segment,
+            end_offset,
+            points=self._points.chosen,
+            has_transactions=self._has_transactions,
+        )
+        segment.delete_files()
+        return built._replace(is_sealed=is_sealed or self._has_transactions)
+
+    def _fits(self, part: WholeBatches) -> bool:
+        if self._segment is None:
+            return True
+        reason = self._segment.roll_reason(
+            part.table.outline(),
+            now_ms=self._clock.now_ms(),
+            max_wait_ms=self._config.effective_segment_ms,
         )
         return reason is None
-
-    def _upload(self, segment: Segment, end_offset: int, *, is_sealed: bool) -> BucketSegment:
-        built = self.uploads.upload(segment, end_offset, points=self._points.chosen)
-        segment.delete_files()
-        return built._replace(is_sealed=is_sealed)
 
 
 class _Points:
@@ -253,24 +336,24 @@ def points_of(fs: FileSystem, segment: Segment) -> tuple[tuple[int, int], ...]:
     return points.chosen
 
 
-def _split(part: _Batches) -> list[_Batches]:
+def _split(part: WholeBatches) -> list[WholeBatches]:
     """Return each batch of some alone."""
     starts = part.table.position.tolist()
     ends = (part.table.position + part.table.size).tolist()
     return [
-        _Batches(part.buffer[start:end], part.table.slice(at, at + 1).moved(-start))
+        WholeBatches(part.buffer[start:end], part.table.slice(at, at + 1).moved(-start))
         for at, (start, end) in enumerate(zip(starts, ends, strict=True))
     ]
 
 
-def _cut(info: FetchInfo, size: int) -> Iterator[_Batches]:
-    """Yield the batches of a read in appends that are small beside a segment."""
-    table = info.table
+def cut_batches(part: WholeBatches, size: int) -> Iterator[WholeBatches]:
+    """Yield batches in appends that are small beside a segment."""
+    table = part.table
     ends = table.position + table.size
     first = 0
     while first < len(table):
         start = int(table.position[first])
         stop = max(first + 1, int(np.searchsorted(ends, start + size, side="right")))
-        part = table.slice(first, stop).moved(-start)
-        yield _Batches(info.buffer[start : int(ends[stop - 1])], part)
+        few = table.slice(first, stop).moved(-start)
+        yield WholeBatches(part.buffer[start : int(ends[stop - 1])], few)
         first = stop

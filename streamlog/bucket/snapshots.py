@@ -10,7 +10,9 @@ from typing import Final
 import zstandard
 
 from streamlog.binary.sealed import SealedValues, seal, unseal
+from streamlog.bucket.actions import parse_pairs, parse_transactions
 from streamlog.bucket.state import (
+    ArrivingTopic,
     BucketPartition,
     Build,
     Garbage,
@@ -54,6 +56,15 @@ def format_snapshot(state: RootState) -> bytes:
                     ],
                 }
                 for topic, found in sorted(state.topics.items())
+            ],
+            "arriving": [
+                {
+                    "topic": topic,
+                    "config": dict(found.topic.config),
+                    "topic_id": found.topic.topic_id,
+                    "partitions": [_format_partition(each, numbers) for each in found.partitions],
+                }
+                for topic, found in sorted(state.arriving.items())
             ],
             "apps": [format_ledger(ledger) for _, ledger in sorted(state.apps.items())],
             "garbage": [
@@ -102,8 +113,10 @@ def _parse_state(values: SealedValues) -> RootState:
         topics[topic] = TopicState(value.text("topic_id"), len(found), value.texts("config"))
         for number, partition in enumerate(found):
             partitions[TopicPartition(topic, number)] = _parse_partition(partition, keys)
+    arriving = {} if values.is_null("arriving") else _parse_arriving(values, keys)
     uses: dict[str, int] = {}
-    for state in partitions.values():
+    copied = (each for found in arriving.values() for each in found.partitions)
+    for state in (*partitions.values(), *copied):
         for stretch in state.stretches:
             uses[stretch.key] = uses.get(stretch.key, 0) + 1
     ledgers = [parse_ledger(value) for value in values.objects("apps")]
@@ -113,6 +126,7 @@ def _parse_state(values: SealedValues) -> RootState:
         config=values.texts("config"),
         topics=topics,
         partitions=partitions,
+        arriving=arriving,
         apps={ledger.app: ledger for ledger in ledgers},
         uses=uses,
         garbage=tuple(
@@ -129,6 +143,15 @@ def _parse_state(values: SealedValues) -> RootState:
         journal_start=values.integer("journal_start", 1),
         marks=tuple(JournalMark(*row) for row in values.integers("marks", 2)),
     )
+
+
+def _parse_arriving(values: SealedValues, keys: list[str]) -> dict[str, ArrivingTopic]:
+    found = {}
+    for value in values.objects("arriving"):
+        partitions = tuple(_parse_partition(each, keys) for each in value.objects("partitions"))
+        topic = TopicState(value.text("topic_id"), len(partitions), value.texts("config"))
+        found[value.text("topic")] = ArrivingTopic(topic, partitions)
+    return found
 
 
 def _format_build(name: str, build: Build) -> dict[str, object]:
@@ -172,6 +195,7 @@ def _format_partition(state: BucketPartition, numbers: dict[str, int]) -> dict[s
                 "first_timestamp": each.first_timestamp,
                 "is_sealed": each.is_sealed,
                 "points": each.points,
+                "transactions": each.transactions,
             }
             for at, each in enumerate(state.stretches)
             if not each.is_staged
@@ -185,7 +209,7 @@ def _parse_partition(values: SealedValues, keys: list[str]) -> BucketPartition:
         log_start_offset=values.integer("log_start_offset"),
         end_offset=values.integer("end_offset"),
         cleaned_offset=values.integer("cleaned_offset"),
-        epochs=tuple((row[0], row[1]) for row in values.integers("epochs", 2)),
+        epochs=parse_pairs(values, "epochs"),
         stretches=tuple(
             _parse_stretch(row, _key(keys, row[0], values), segments.get(at))
             for at, row in enumerate(values.integers("stretches", 7))
@@ -200,7 +224,8 @@ def _parse_stretch(row: Sequence[int], key: str, segment: SealedValues | None) -
     return stretch._replace(
         first_timestamp=segment.integer("first_timestamp", -1),
         is_sealed=segment.flag("is_sealed"),
-        points=tuple((row[0], row[1]) for row in segment.integers("points", 2)),
+        points=parse_pairs(segment, "points"),
+        transactions=parse_transactions(segment),
     )
 
 

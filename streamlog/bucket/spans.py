@@ -4,10 +4,11 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
+from streamlog.bucket.actions import NO_TRANSACTIONS
 from streamlog.bucket.state import BucketPartition, Stretch
 from streamlog.partition.epochs import EpochEntry, LeaderEpochCache
 
-__all__ = ["covering", "epochs_of", "narrowed", "size_between", "split"]
+__all__ = ["covering", "epochs_of", "narrowed", "size_between", "split", "with_aborts"]
 
 
 def epochs_of(state: BucketPartition) -> LeaderEpochCache:
@@ -22,6 +23,18 @@ def covering(state: BucketPartition, start_offset: int, end_offset: int) -> tupl
     while stop < len(state.stretches) and state.stretches[stop].base_offset < end_offset:
         stop += 1
     return state.stretches[first:stop]
+
+
+def with_aborts(state: BucketPartition, stretches: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
+    """Return stretches of a partition with later ones that say which of their records count.
+
+    The marker of an aborted transaction, and so the index that lists it, may lie further on.
+    """
+    if all(each.transactions == NO_TRANSACTIONS for each in stretches):
+        return stretches
+    end = stretches[-1].end_offset
+    later = state.stretches[state.at(end) :]
+    return (*stretches, *(each for each in later if each.transactions > 0))
 
 
 def size_between(state: BucketPartition, start_offset: int, end_offset: int) -> int:
@@ -60,7 +73,7 @@ def narrowed(state: BucketPartition, start_offset: int, end_offset: int) -> Buck
         log_start_offset=start_offset,
         end_offset=end_offset,
         epochs=(),
-        stretches=covering(state, start_offset, end_offset),
+        stretches=with_aborts(state, covering(state, start_offset, end_offset)),
     )
 
 

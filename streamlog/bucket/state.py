@@ -4,16 +4,19 @@
 that reads the same entries has the same state, and a snapshot can be checked against a replay.
 """
 
+import itertools
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from streamlog.bucket.actions import (
+    NO_TRANSACTIONS,
     AbandonBuilds,
     Action,
     AlterTopic,
     BeginBuild,
+    BeginCopy,
     BucketSegment,
     Collected,
     Commit,
@@ -22,6 +25,8 @@ from streamlog.bucket.actions import (
     CreateTopic,
     DeleteTopic,
     EndBuilds,
+    EndCopy,
+    PlaceSegments,
     SetJournalStart,
     SetLogStart,
     SetStagedHorizon,
@@ -42,6 +47,7 @@ from streamlog.topic import TopicPartition
 
 __all__ = [
     "SNAPSHOT_EVERY",
+    "ArrivingTopic",
     "BucketPartition",
     "Build",
     "Garbage",
@@ -72,6 +78,7 @@ class Stretch(NamedTuple):
         first_timestamp: The largest timestamp of a segment's first batch in ms, -1 if unknown.
         is_sealed: Whether this is a segment that the topic's settings ended.
         points: Some offsets and positions of batches in a segment.
+        transactions: See `BucketSegment.transactions`.
     """
 
     key: str
@@ -84,6 +91,7 @@ class Stretch(NamedTuple):
     first_timestamp: int = -1
     is_sealed: bool = False
     points: tuple[tuple[int, int], ...] = ()
+    transactions: int = NO_TRANSACTIONS
 
     @property
     def is_staged(self) -> bool:
@@ -159,15 +167,31 @@ class BucketPartition:
         stop = self._boundary(swap.end_offset, path)
         old = self.stretches[first:stop]
         new = [_stretch_of(segment) for segment in swap.segments]
-        edge = swap.first_offset
-        for stretch in new:
-            if stretch.base_offset < edge or stretch.end_offset > swap.end_offset:
-                raise _unfit(path, "segments", stretch[3:5], (edge, swap.end_offset))
-            edge = stretch.end_offset
+        _check_order(new, swap.first_offset, swap.end_offset, path)
         stretches = (*self.stretches[:first], *new, *self.stretches[stop:])
         cleaned = self.cleaned_offset if swap.cleaned_offset is None else swap.cleaned_offset
         after = replace(self, stretches=stretches, cleaned_offset=cleaned)
         return after, [stretch.key for stretch in old]
+
+    def after_place(self, place: PlaceSegments, path: str) -> "BucketPartition":
+        """Return the partition after segments were copied to its end."""
+        is_unused = self.end_offset == 0 and not self.epochs
+        if place.first_offset != self.end_offset and not is_unused:
+            raise _unfit(path, "first_offset", place.first_offset, self.end_offset)
+        if not self.log_start_offset <= place.log_start_offset <= place.end_offset:
+            expected = (self.log_start_offset, place.end_offset)
+            raise _unfit(path, "log_start_offset", place.log_start_offset, expected)
+        if any(a[0] >= b[0] or a[1] >= b[1] for a, b in itertools.pairwise(place.epochs)):
+            raise _unfit(path, "epochs", place.epochs, "ascending numbers and offsets")
+        new = [_stretch_of(segment) for segment in place.segments]
+        _check_order(new, place.first_offset, place.end_offset, path)
+        return replace(
+            self,
+            log_start_offset=place.log_start_offset,
+            end_offset=place.end_offset,
+            epochs=place.epochs,
+            stretches=(*self.stretches, *new),
+        )
 
     def after_start(self, offset: int, path: str) -> tuple["BucketPartition", list[str]]:
         """Return the partition with a raised start, and the keys that it no longer needs."""
@@ -184,6 +208,27 @@ class BucketPartition:
         if index < len(self.stretches) and self.stretches[index].base_offset < offset:
             raise _unfit(path, "offset", offset, "a boundary between stretches")
         return index
+
+
+def _check_order(stretches: Iterable[Stretch], first: int, end: int, path: str) -> None:
+    """Refuse stretches that overlap or reach beyond two offsets."""
+    edge = first
+    for stretch in stretches:
+        if stretch.base_offset < edge or stretch.end_offset > end:
+            raise _unfit(path, "segments", stretch[3:5], (edge, end))
+        edge = stretch.end_offset
+
+
+class ArrivingTopic(NamedTuple):
+    """A topic that is being copied here; only the copy knows it.
+
+    Attributes:
+        topic: What the topic will be.
+        partitions: What its partitions hold by now, by number.
+    """
+
+    topic: TopicState
+    partitions: tuple[BucketPartition, ...]
 
 
 class Garbage(NamedTuple):
@@ -233,6 +278,7 @@ class RootState:
         config: The settings of its server.
         topics: The topics by name.
         partitions: The partitions of all topics.
+        arriving: Topics that are being copied here, by name.
         apps: What the apps have committed.
         uses: How many stretches lie in each object.
         garbage: Objects that wait for their deletion.
@@ -247,6 +293,7 @@ class RootState:
     config: Mapping[str, str] = field(default_factory=dict)
     topics: Mapping[str, TopicState] = field(default_factory=dict)
     partitions: Mapping[TopicPartition, BucketPartition] = field(default_factory=dict)
+    arriving: Mapping[str, ArrivingTopic] = field(default_factory=dict)
     apps: Mapping[str, Ledger] = field(default_factory=dict)
     uses: Mapping[str, int] = field(default_factory=dict)
     garbage: tuple[Garbage, ...] = ()
@@ -288,6 +335,7 @@ class _Change:
         self._state, self._made_ms, self._path = state, made_ms, path
         self._root_id, self._config = state.root_id, state.config
         self._topics, self._partitions = dict(state.topics), dict(state.partitions)
+        self._arriving = dict(state.arriving)
         self._apps, self._uses = dict(state.apps), dict(state.uses)
         self._garbage, self._builds = list(state.garbage), dict(state.builds)
         self._horizon_ms, self._journal_start = state.staged_horizon_ms, state.journal_start
@@ -301,6 +349,7 @@ class _Change:
             config=self._config,
             topics=self._topics,
             partitions=self._partitions,
+            arriving=self._arriving,
             apps=self._apps,
             uses=self._uses,
             garbage=tuple(self._garbage),
@@ -327,6 +376,12 @@ class _Change:
                 self._commit(action)
             case Swap():
                 self._swap(action)
+            case BeginCopy():
+                self._begin_copy(action)
+            case PlaceSegments():
+                self._place(action)
+            case EndCopy():
+                self._end_copy(action)
             case SetLogStart():
                 at = self._partition(action.topic_partition, action.topic_id)
                 state, gone = at.after_start(action.offset, self._path)
@@ -365,11 +420,50 @@ class _Change:
                 self._garbage = [each for each in self._garbage if each.key not in keys]
 
     def _create(self, action: CreateTopic) -> None:
-        if action.topic in self._topics:
-            raise _unfit(self._path, "topic", action.topic, "a name that is free")
+        self._check_free(action.topic)
         self._topics[action.topic] = TopicState(action.topic_id, action.partitions, action.config)
         for number in range(action.partitions):
             self._partitions[TopicPartition(action.topic, number)] = BucketPartition()
+
+    def _check_free(self, topic: str) -> None:
+        if topic in self._topics or topic in self._arriving:
+            raise _unfit(self._path, "topic", topic, "a name that is free")
+
+    def _begin_copy(self, action: BeginCopy) -> None:
+        self._check_free(action.topic)
+        self._arriving[action.topic] = ArrivingTopic(
+            TopicState(action.topic_id, action.partitions, action.config),
+            (BucketPartition(),) * action.partitions,
+        )
+
+    def _end_copy(self, action: EndCopy) -> None:
+        found = self._arriving.pop(action.topic, None)
+        if found is None or found.topic.topic_id != action.topic_id:
+            raise _unfit(self._path, "topic", action.topic, "a topic that is being copied")
+        self._topics[action.topic] = found.topic
+        for number, partition in enumerate(found.partitions):
+            self._partitions[TopicPartition(action.topic, number)] = partition
+
+    def _place(self, action: PlaceSegments) -> None:
+        self._check_build(action.build, action.topic_partition)
+        topic, number = action.topic_partition
+        found = self._arriving.get(topic)
+        if found is None or found.topic.topic_id != action.topic_id:
+            at = self._partition(action.topic_partition, action.topic_id)
+            self._partitions[action.topic_partition] = at.after_place(action, self._path)
+        elif number >= found.topic.partitions:
+            raise _unfit(self._path, "partition", number, f"below {found.topic.partitions}")
+        else:
+            partitions = list(found.partitions)
+            partitions[number] = partitions[number].after_place(action, self._path)
+            self._arriving[topic] = found._replace(partitions=tuple(partitions))
+        for segment in action.segments:
+            self._uses[segment.key] = self._uses.get(segment.key, 0) + 1
+
+    def _check_build(self, name: str, partition: TopicPartition) -> None:
+        build = self._builds.get(name)
+        if build is None or build.is_abandoned or partition not in build.partitions:
+            raise _unfit(self._path, "build", name, "one of the partition that has begun")
 
     def _alter(self, action: AlterTopic) -> None:
         old = self._topic(action.topic, action.topic_id)
@@ -380,6 +474,12 @@ class _Change:
             self._partitions[TopicPartition(action.topic, number)] = BucketPartition()
 
     def _delete(self, action: DeleteTopic) -> None:
+        arriving = self._arriving.get(action.topic)
+        if arriving is not None and arriving.topic.topic_id == action.topic_id:
+            del self._arriving[action.topic]
+            for each in arriving.partitions:
+                self._drop([stretch.key for stretch in each.stretches], action.topic)
+            return
         old = self._topic(action.topic, action.topic_id)
         del self._topics[action.topic]
         for number in range(old.partitions):
@@ -429,9 +529,7 @@ class _Change:
                 raise _unfit(self._path, "files", key, "an object that is not committed yet")
 
     def _swap(self, action: Swap) -> None:
-        build = self._builds.get(action.build)
-        if build is None or build.is_abandoned or action.topic_partition not in build.partitions:
-            raise _unfit(self._path, "build", action.build, "one of the partition that has begun")
+        self._check_build(action.build, action.topic_partition)
         at = self._partition(action.topic_partition, action.topic_id)
         state, gone = at.after_swap(action, self._path)
         self._partitions[action.topic_partition] = state
@@ -472,6 +570,7 @@ def _stretch_of(segment: BucketSegment) -> Stretch:
         first_timestamp=segment.first_timestamp,
         is_sealed=segment.is_sealed,
         points=segment.points,
+        transactions=segment.transactions,
     )
 
 

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from streamlog.bucket.actions import BucketSegment
+from streamlog.bucket.actions import NO_TRANSACTIONS, BucketSegment
 from streamlog.bucket.building import BucketBuilds, Replacement
 from streamlog.bucket.keys import segment_directory
 from streamlog.bucket.segments import SegmentUploads, points_of
@@ -190,10 +190,13 @@ class BucketCompaction:
         """Upload the cleaned segments, and the leader epochs up to their end."""
         ends = [*(each.base_offset for each in cleaned[1:]), end_offset]
         built = []
+        has_transactions = any(each.transactions != NO_TRANSACTIONS for each in self._sealed)
         for segment, end in zip(cleaned, ends, strict=True):
             if segment.size:  # no record of a segment may be left
                 points = points_of(self._builds.fs, segment)
-                built.append(uploads.upload(segment, end, points=points))
+                built.append(
+                    uploads.upload(segment, end, points=points, has_transactions=has_transactions)
+                )
             yield
         epochs = self._state.partitions[self.topic_partition].epochs
         uploads.upload_epochs([each for each in epochs if each[1] < end_offset])

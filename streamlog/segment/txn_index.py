@@ -37,6 +37,7 @@ __all__ = ["TXN_ENTRY_SIZE", "AbortedTxn", "TxnIndex", "TxnSearch"]
 ENTRY: Final = struct.Struct(">hqqqq")
 TXN_ENTRY_SIZE: Final = ENTRY.size  # AbortedTxn.TOTAL_SIZE
 assert TXN_ENTRY_SIZE == 34
+_ODD_LENGTH: Final = "length is no multiple of the entry size"
 _VERSION: Final = 0  # AbortedTxn.CURRENT_VERSION
 
 
@@ -95,8 +96,18 @@ class TxnIndex:
         except FileMissingError:
             self._entries = []
             return
-        if size != len(data) or size % TXN_ENTRY_SIZE:
-            raise self._corrupt("length is no multiple of the entry size", got=f"{size} bytes")
+        if size != len(data):
+            raise self._corrupt(_ODD_LENGTH, got=f"{size} bytes")
+        self.parse(data)
+
+    def parse(self, data: bytes) -> None:
+        """Take the entries from the content of the file.
+
+        Raises:
+            CorruptIndexError: It cannot be the transaction index of this segment.
+        """
+        if len(data) % TXN_ENTRY_SIZE:
+            raise self._corrupt(_ODD_LENGTH, got=f"{len(data)} bytes")
         entries = []
         last_offset = self.base_offset - 1
         for at, (version, *fields) in enumerate(ENTRY.iter_unpack(data)):
