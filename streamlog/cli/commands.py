@@ -634,6 +634,30 @@ def serve() -> None:
     """
 
 
+@streamlog.command(
+    short_help="Copy topics to another root.", epilog=f"{JSON_SHAPES} Rules: docs/copy.md."
+)
+@click.argument("source", metavar="SOURCE")
+@click.argument("target", metavar="TARGET")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only it; repeatable.")
+@partitions_option
+@click.option("--to-time", "moment", metavar="TIME", help="Only records up to a time.")
+@verb("copy:copy")
+def copy() -> None:
+    """Copy topics from one log root to another: directories and object stores, both ways.
+
+    Keeps offsets, timestamps, headers, leader epochs, topic ids and settings. Run the same command
+    again to go on after an interruption, or to copy what is new. SOURCE may be a broker's log.dir.
+
+    \b
+    Examples:
+      streamlog copy /data/log s3://bucket/archive
+      streamlog copy /data/log s3://bucket/archive --topic orders --topic clicks
+      streamlog copy s3://bucket/archive /data/restored --to-time 2026-11-01T10:00
+      streamlog copy /mnt/disk-of-a-broker/kafka-logs s3://bucket/archive
+    """
+
+
 @streamlog.command(epilog=f"{JSON_SHAPES} Rules: streamlog/handover/HANDOVER.md.")
 @click.option("--to-kafka", is_flag=True, help="Turn the root into the log.dir of a KRaft broker.")
 @click.option("--from-kafka", is_flag=True, help="Take the root back from a stopped broker.")

@@ -19,6 +19,7 @@
     replication/TOPIC-PARTITION      the state that the replicas of a partition agree on
     replication/prepared/            decisions that another root has made, or may have made
     replication/prepared/epoch       the leader epoch of commits that these files belong to
+    copying/                         a root of topics that `copy` has not finished
     kafka/                           the metadata of the last broker, kept after a handover
     abandoned/                       records that replicas gave up after elections
     damaged/                         files that `repair` moved out of the way
@@ -352,6 +353,11 @@ class LogRoot:
     def broker_metadata(self) -> str:
         """The directory where the metadata of the last broker is kept after a handover."""
         return f"{self.state}/kafka"
+
+    @property
+    def copying(self) -> str:
+        """The root of topics that are being copied here: nobody sees them before they are whole."""
+        return f"{self.state}/copying"
 
     @property
     def damaged(self) -> str:

@@ -1,5 +1,6 @@
 """A log as one of several replicas: what its leader, or the copying to a follower, asks of it."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -7,8 +8,9 @@ import numpy as np
 
 from streamlog.binary.arrays import as_source
 from streamlog.clock import Clock
-from streamlog.fs.api import Buffer
+from streamlog.fs.api import Buffer, FileSystem
 from streamlog.partition.append import AppendInfo, whole_batches
+from streamlog.partition.epochs import EpochEntry, LeaderEpochCache
 from streamlog.partition.local_log import LocalLog
 from streamlog.partition.session import WriterSession
 from streamlog.records.batch import BatchTable
@@ -22,6 +24,8 @@ __all__ = ["Replica"]
 class _Log(Protocol):
     """The class that a `Replica` is part of."""
 
+    path: str
+    _fs: FileSystem
     _clock: Clock
     _log: LocalLog
     _session: WriterSession
@@ -168,6 +172,17 @@ class Replica:
         """
         with self.locked():
             self._session.assign_epoch(epoch)
+
+    def adopt_epochs(self: _Log, entries: Sequence[EpochEntry]) -> None:
+        """Replace the leader epochs by those of the log that was copied here; durable.
+
+        They may say more than the batches do: an epoch may begin before its first batch that
+        compaction has left.
+        """
+        with self._changing() as files:
+            if files.epochs.entries != tuple(entries):
+                files.epochs = LeaderEpochCache(tuple(entries))
+                files.epochs.store(self._fs, self.path)
 
     # ---- begin elsewhere -----------------------------------------------------------------------
     def skip_to(self: _Log, offset: int) -> None:

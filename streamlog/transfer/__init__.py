@@ -1,0 +1,1 @@
+"""Copying topics between log roots, in directories and in object stores."""
