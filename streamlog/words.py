@@ -77,6 +77,7 @@ def age_text(ms: int | None, now_ms: int) -> str:
     """Return how long ago a time was, such as `3 h ago`, or how far ahead; `-` for None."""
     if ms is None:
         return "-"
+    whole_ms = abs(now_ms - ms) // 1000 * 1000
     if ms > now_ms:
-        return f"in {duration_text(ms - now_ms)}"
-    return f"{duration_text(now_ms - ms)} ago"
+        return f"in {duration_text(whole_ms)}"
+    return f"{duration_text(whole_ms)} ago" if whole_ms else "now"

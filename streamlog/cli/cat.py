@@ -23,7 +23,7 @@ from streamlog.cli.output import (
     remark,
     safe_text,
 )
-from streamlog.cli.sources import OffsetSpec, Source, Sources, Span, find_sources, parse_offsets
+from streamlog.cli.sources import Source, Sources, find_sources
 from streamlog.cli.verb import Settings
 from streamlog.clock import Clock, SystemClock
 from streamlog.errors import (
@@ -36,6 +36,7 @@ from streamlog.errors import (
 from streamlog.partition.iteration import POLL_MS, read_columns
 from streamlog.records.columns import COLUMNS, BinaryColumn, HeaderColumn, RecordColumns
 from streamlog.records.record import NO_TIMESTAMP, Header, IsolationLevel
+from streamlog.root.offset_specs import OffsetSpec, Span, parse_offsets
 from streamlog.topic import TopicPartition
 
 __all__ = ["TextWriter", "cat", "first_rows", "parse_output_format"]

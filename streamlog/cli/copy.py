@@ -5,9 +5,9 @@ from typing import Any
 import click
 
 from streamlog.cli.output import PARTITION_COLUMNS, Column, Kind, Output, Progress, counted, remark
-from streamlog.cli.sources import parse_moment
 from streamlog.cli.verb import Settings
 from streamlog.clock import SystemClock
+from streamlog.root.offset_specs import parse_moment
 from streamlog.transfer.copying import CopiedPartition, CopyRequest, TopicCopier, size_of
 from streamlog.transfer.places import open_source, open_target
 

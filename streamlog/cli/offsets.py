@@ -8,11 +8,12 @@ import click
 
 from streamlog.cli.output import PARTITION_COLUMNS, Column, Findings, Kind, Output
 from streamlog.cli.roots import open_manager
-from streamlog.cli.sources import Source, find_sources, parse_moment
+from streamlog.cli.sources import Source, find_sources
 from streamlog.cli.verb import Settings
 from streamlog.clock import SystemClock
 from streamlog.errors import StreamLogError
 from streamlog.records.record import IsolationLevel
+from streamlog.root.offset_specs import parse_moment
 from streamlog.topic import TopicPartition
 
 __all__ = ["delete_records", "offsets"]

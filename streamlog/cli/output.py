@@ -13,7 +13,6 @@ and an exit code:
 """
 
 import base64
-import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
@@ -33,8 +32,7 @@ from streamlog.errors import (
     StreamLogError,
     UnknownTopicError,
 )
-from streamlog.records.record import Header, Record
-from streamlog.topic import TopicPartition
+from streamlog.records.json_objects import record_object, to_json
 from streamlog.words import counted, human_duration, human_size
 
 __all__ = [
@@ -63,8 +61,6 @@ __all__ = [
 ]
 
 Row = Mapping[str, Any]
-# Legal in JSON strings, but they split lines or control a terminal.
-ESCAPED: Final = {c: f"\\u{c:04x}" for c in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 
 
 class Kind(Enum):
@@ -155,12 +151,6 @@ class Output:
             self.write("  ".join(set_cells).rstrip().encode() + b"\n")
 
 
-def to_json(row: Row) -> bytes:
-    """Return a row as one line of JSON."""
-    text = json.dumps(row, ensure_ascii=False, separators=(",", ":"))
-    return text.translate(ESCAPED).encode("utf-8", "surrogateescape")
-
-
 def safe_text(text: str) -> str:
     """Return `text` with unprintable characters escaped."""
     if text.isprintable():
@@ -190,41 +180,6 @@ def encoded_text(value: bytes, encoding: str) -> str:
 
 
 ENCODINGS: Final = ("utf8", "base64", "hex")
-
-
-def record_object(
-    record: Record, partition: TopicPartition | None, encoding: str
-) -> dict[str, object]:
-    """Return a record as the JSON object documented in JSON.md; unknown partitions are null."""
-    topic, number = (None, None) if partition is None else partition
-    return {
-        "topic": topic,
-        "partition": number,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "timestampType": record.timestamp_type.label,
-        **text_field("key", record.key, encoding),
-        **text_field("value", record.value, encoding),
-        "headers": [_header_object(header, encoding) for header in record.headers],
-    }
-
-
-def _header_object(header: Header, encoding: str) -> dict[str, object]:
-    return {"key": header.key, **text_field("value", header.value, encoding)}
-
-
-def text_field(name: str, value: bytes | None, encoding: str) -> dict[str, str | None]:
-    """Return bytes as the field `name`, or as `nameBase64` if they are not valid UTF-8."""
-    if value is None:
-        return {name: None}
-    if encoding == "hex":
-        return {name: value.hex()}
-    if encoding == "utf8":
-        try:
-            return {name: value.decode("utf-8")}
-        except UnicodeDecodeError:
-            name += "Base64"
-    return {name: base64.b64encode(value).decode("ascii")}
 
 
 # ---- progress ------------------------------------------------------------------------------------

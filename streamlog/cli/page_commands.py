@@ -44,4 +44,30 @@ def report() -> None:
     """
 
 
-PAGE_COMMANDS: Final = (report,)
+@click.command(short_help="Show a log root in the browser, live.")
+@click.argument("root", required=False, type=click.Path())
+@click.option(
+    "--listen",
+    default="127.0.0.1:8095",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Address on the loopback; port 0 is any free one.",
+)
+@click.option("--allow-writes", is_flag=True, help="Allow to produce records and to delete them.")
+@click.option("--open", "should_open", is_flag=True, help="Open a browser.")
+@verb("ui:ui", is_formatted=False)
+def ui() -> None:
+    """Show a log root in the browser: the report, live, and a browser of records.
+
+    Records can be searched by offset, time, key, text and JSON path, followed as they arrive, and
+    downloaded. Nothing is written without --allow-writes. Needs the extra `ui`.
+
+    \b
+    Examples:
+      streamlog --path /tmp/log ui
+      streamlog ui /var/lib/kafka --listen 127.0.0.1:0
+      streamlog ui s3://bucket/log --open
+    """
+
+
+PAGE_COMMANDS: Final = (report, ui)

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from streamlog.cli.output import PARTITION_COLUMNS, Column, Kind, Output, Progress, remark
 from streamlog.cli.roots import open_manager
-from streamlog.cli.sources import parse_moment
 from streamlog.cli.verb import Settings
 from streamlog.clock import SystemClock
 from streamlog.commits.identity import CommitIdentity
@@ -32,6 +31,7 @@ from streamlog.records.columns import BinaryColumn, HeaderColumn
 from streamlog.records.layout import MAX_INT64
 from streamlog.records.record import NO_TIMESTAMP, CompressionType, Header
 from streamlog.root.manager import LogManager
+from streamlog.root.offset_specs import parse_moment
 from streamlog.root.producer import Appended, InputLines, PartitionedAppender, TopicAppender
 from streamlog.topic import TopicPartition
 

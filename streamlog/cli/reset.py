@@ -8,13 +8,13 @@ from streamlog.arrow.log_view import EARLIEST, LATEST
 from streamlog.arrow.views import open_read_roots
 from streamlog.bucket.places import root_paths
 from streamlog.cli.output import PARTITION_COLUMNS, Column, Kind, Output, remark
-from streamlog.cli.sources import parse_moment
 from streamlog.cli.verb import Settings
 from streamlog.clock import SystemClock
 from streamlog.errors import InvalidRequestError
 from streamlog.fs.local import LocalFileSystem
 from streamlog.query.generation import read_state
 from streamlog.query.offsets import parse_partition_numbers
+from streamlog.root.offset_specs import parse_moment
 from streamlog.root.readers import Reader
 from streamlog.watch.lag import known_readers
 from streamlog.watch.reset import (

@@ -3,18 +3,15 @@
 import contextlib
 import functools
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timezone
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
 from streamlog.arrow.views import open_read_roots
 from streamlog.bucket.places import is_bucket, root_paths
 from streamlog.cli.output import counted, human_size
 from streamlog.cli.verb import Settings, is_path
-from streamlog.clock import epoch_ms
-from streamlog.errors import InvalidOptionError, StorageError, StreamLogError, UnknownTopicError
+from streamlog.errors import StorageError, StreamLogError, UnknownTopicError
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.health.verify import size_of_logs
@@ -30,14 +27,10 @@ if TYPE_CHECKING:
     from streamlog.arrow.views import AnyReadRoots
 
 __all__ = [
-    "OffsetSpec",
     "Source",
     "Sources",
-    "Span",
-    "find_sources",
     "contents_of",
-    "parse_moment",
-    "parse_offsets",
+    "find_sources",
 ]
 
 Paths = list[tuple[TopicPartition, tuple[str, ...]]]
@@ -270,101 +263,3 @@ def _contents_of_bucket(url: str) -> str:
     size = sum(each.size for at in state.partitions.values() for each in at.stretches)
     partitions = counted(len(state.partitions), "partition")
     return f"{counted(len(state.topics), 'topic')}, {partitions}, {human_size(size)}"
-
-
-# ---- places and times ----------------------------------------------------------------------------
-_WORDS: Final = {"beginning": "beginning", "earliest": "beginning", "end": "end", "latest": "end"}
-_NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
-_AGO: Final = re.compile(r"-([0-9]{1,9})(ms|s|m|h|d)", re.ASCII)
-_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9]{2}:?[0-9]{2})?)?")
-_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_EXPECTED: Final = (
-    "beginning, end, N, -N, a time (s@MS, 2026-11-01T10:00, -1h), a range A..B, or e@TIME as end"
-)
-
-
-class OffsetSpec(NamedTuple):
-    """A position in a partition.
-
-    Attributes:
-        kind: `beginning`, `end`, `offset`, `tail` (the last `value` records) or `time`.
-        value: An offset, a number of records, or ms since 1970.
-    """
-
-    kind: str
-    value: int = 0
-
-
-class Span(NamedTuple):
-    """The range that `--offset` selects; the end is exclusive."""
-
-    start: OffsetSpec = OffsetSpec("beginning")
-    end: OffsetSpec = OffsetSpec("end")
-
-
-def parse_moment(text: str, now_ms: int) -> int | None:
-    """Return a point in time as ms since 1970, or None if `text` is not one.
-
-    Args:
-        text: Milliseconds since 1970, a date or time of ISO 8601 (UTC unless it has an offset), or
-            a time before now: `-90s`, `-30m`, `-1h`, `-7d`.
-        now_ms: The current time.
-    """
-    if text.isascii() and text.isdigit() and len(text) <= 18:
-        return int(text)
-    ago = _AGO.fullmatch(text)
-    if ago is not None:
-        return max(0, now_ms - int(ago[1]) * _UNITS_MS[ago[2]])
-    if _DATE.fullmatch(text) is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        return None
-    return epoch_ms(moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc))
-
-
-def parse_offsets(texts: tuple[str, ...], now_ms: int) -> Span:
-    """Return the span of the `--offset` options: a start, an end (`e@…`) or both (`A..B`).
-
-    Raises:
-        InvalidOptionError: Not an offset, or more than one start or end.
-    """
-    starts: list[OffsetSpec | None] = []
-    ends: list[OffsetSpec | None] = []
-    for text in texts:
-        if ".." in text:
-            start, _, end = text.partition("..")
-            starts.append(_place(start or "beginning", now_ms))
-            found = _place(end or "end", now_ms)
-            # `-N` counts from the end of the log: it can start a range, but not end one.
-            ends.append(None if found is not None and found.kind == "tail" else found)
-        elif text.startswith("e@"):
-            ends.append(_place(text, now_ms))
-        else:
-            starts.append(_place(text, now_ms))
-    if len(starts) > 1 or len(ends) > 1 or None in starts or None in ends:
-        raise InvalidOptionError(
-            "invalid value for --offset",
-            got=" ".join(texts),
-            expected=_EXPECTED,
-            hint="streamlog cat TOPIC --offset 2026-11-01T10:00..2026-11-01T10:05",
-        )
-    span = Span()
-    if starts and starts[0] is not None:
-        span = span._replace(start=starts[0])
-    if ends and ends[0] is not None:
-        span = span._replace(end=ends[0])
-    return span
-
-
-def _place(text: str, now_ms: int) -> OffsetSpec | None:
-    if text in _WORDS:
-        return OffsetSpec(_WORDS[text])
-    if text[:2] in ("s@", "e@"):
-        moment = parse_moment(text[2:], now_ms)
-        return None if moment is None else OffsetSpec("time", moment)
-    if _NUMBER.fullmatch(text) is not None:
-        return OffsetSpec("tail" if text.startswith("-") else "offset", abs(int(text)))
-    moment = parse_moment(text, now_ms)
-    return None if moment is None else OffsetSpec("time", moment)

@@ -3,6 +3,7 @@
 Every value that comes from a log is escaped: the environment escapes whatever a template inserts.
 """
 
+import shlex
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -13,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from streamlog.overview.model import RootOverview, SegmentOverview, TopicOverview
 from streamlog.web.charts import fate_of, rate_bars, segment_rows, total_rate
+from streamlog.web.values import one_line, shown_value
 from streamlog.words import (
     age_text,
     counted,
@@ -63,9 +65,13 @@ def _environment() -> Environment:
         "max_of": lambda values, default=0: max(values, default=default),
         "min_of": lambda values, default=0: min(values, default=default),
         "number": number_text,
+        "one_line": one_line,
+        "quoted": shlex.quote,
         "segment_count": lambda topic: sum(len(each.segments) for each in topic.partitions),
         "setting": _setting_text,
+        "shown_value": shown_value,
         "size": human_size,
+        "stamp": _stamp,
         "step": lambda ms: _STEPS.get(ms) or duration_text(ms),
         "time": time_text,
     }
@@ -87,16 +93,21 @@ def _version() -> str:
         return "(not installed)"
 
 
+def _stamp(ms: int) -> str:
+    """Return the timestamp of a record with its milliseconds."""
+    return "-" if ms < 0 else f"{time_text(ms)}.{ms % 1000:03d}"
+
+
 def _anchor(topic: str) -> str:
     return f"topic-{topic}"
 
 
 def _lag_of(topic: str, root: RootOverview) -> str:
-    """Return the lag of the reader of a topic that is furthest behind."""
+    """Return the lag of the reader of a topic that is furthest behind; silent ones do not count."""
     lags = [
         sum(each.lag for each in reader.positions if each.topic == topic)
         for reader in root.readers
-        if any(each.topic == topic for each in reader.positions)
+        if not reader.is_silent and any(each.topic == topic for each in reader.positions)
     ]
     return number_text(max(lags)) if lags else "-"
 

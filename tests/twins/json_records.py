@@ -2,8 +2,8 @@
 
 import json
 
-from streamlog.cli.output import ESCAPED, record_object
 from streamlog.records.columns import RecordColumns
+from streamlog.records.json_objects import ESCAPED, record_object
 from streamlog.topic import TopicPartition
 
 
