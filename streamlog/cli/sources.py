@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from streamlog.arrow.views import open_read_roots
 from streamlog.bucket.places import is_bucket, root_paths
 from streamlog.cli.output import counted, human_size
+from streamlog.cli.roots import bucket_url
 from streamlog.cli.verb import Settings, is_path
 from streamlog.errors import StorageError, StreamLogError, UnknownTopicError
 from streamlog.fs.api import FileKind, FileSystem
@@ -158,7 +159,8 @@ def find_sources(
 
     Args:
         settings: The shared options; a topic name needs a root.
-        argument: A topic, or a path with a slash; None: every topic of the root.
+        argument: A topic, or a path with a slash; None: every topic of the root. A URL names a
+            root, or a topic or a partition in it.
         partitions: Partition numbers; empty: all.
         max_decompressed_bytes: Maximum decompressed size of a batch; None: the topic's setting.
 
@@ -169,6 +171,8 @@ def find_sources(
     path = argument if argument is not None and topic is None else settings.root
     if topic is not None:
         check_topic_name(topic)
+    if topic is None and "://" in path:
+        path, topic, partitions = _inside_bucket(path, partitions)
     roots = open_read_roots(root_paths(path, LocalFileSystem()))
     find = functools.partial(_find, roots, topic, partitions)
     found, paths = find()
@@ -184,6 +188,30 @@ def find_sources(
         )
     look_alikes = _look_alikes(roots, topic, partitions)
     return Sources(roots, paths, look_alikes, lambda: find()[1], max_decompressed_bytes)
+
+
+def _inside_bucket(url: str, partitions: Sequence[int]) -> tuple[str, str | None, Sequence[int]]:
+    """Return the root that a URL names, or lies in, and the topic and partitions in it."""
+    above, _, name = url.rstrip("/").rpartition("/")
+    if bucket_url(url) is not None and _is_root(url):
+        return url, None, partitions
+    if above.count("/") < 2 or bucket_url(above) is None or not _is_root(above):
+        return url, None, partitions  # the error names what was given
+    named = parse_partition_directory(name)
+    topics = open_read_roots(root_paths(above, LocalFileSystem())).find()
+    if named is None or name in topics:
+        return above, name, partitions
+    return above, named.topic, partitions or (named.partition,)
+
+
+def _is_root(url: str) -> bool:
+    from streamlog.bucket.read_roots import BucketReadRoots
+
+    try:
+        BucketReadRoots(root_paths(url, LocalFileSystem())[0]).state()
+    except UnknownTopicError:
+        return False
+    return True
 
 
 def _find(

@@ -38,6 +38,26 @@ def test_records_are_produced_and_printed(url):
     assert streamlog("--path", url, "cat", "nothing").code != 0
 
 
+def test_a_url_names_a_root_a_topic_or_a_partition(url):
+    ok("--path", url, "topics", "create", "other-1", "--partitions", "2")
+    ok("--path", url, "produce", "other-1", "-p", "1", stdin=b"a\n")
+    values = [f"v{n}" for n in range(3)]
+    for name, wanted in (
+        ("orders", values),
+        ("orders/", values),
+        ("orders-0", values),
+        ("orders-1", []),
+        ("other-1", ["a"]),  # a topic, before a partition of another
+        ("other-1-0", []),
+        ("other-1-1", ["a"]),
+    ):
+        assert [row["value"] for row in ok("cat", f"{url}/{name}").rows] == wanted, name
+    rows = ok("offsets", f"{url}/orders").rows
+    assert [(row["partition"], row["offset"]) for row in rows] == [(0, 3), (1, 0)]
+    for name in ("nothing", "orders-7", "orders/0"):
+        assert streamlog("cat", f"{url}/{name}").code == 2
+
+
 def test_topics_are_listed_described_altered_and_deleted(url):
     (topic,) = ok("--path", url, "topics", "list").rows
     assert (topic["topic"], topic["partitions"], topic["offsets"]) == ("orders", 2, 3)
