@@ -24,6 +24,7 @@ from streamlog.config.server_config import ConfigEntry, ServerConfig
 from streamlog.errors import (
     FileMissingError,
     InvalidRequestError,
+    StreamLogError,
     command_at,
 )
 from streamlog.fs.api import FileSystem
@@ -37,6 +38,13 @@ from streamlog.partition.topic_config import ConfigFiles, read_topic_properties
 from streamlog.replication.root_set import COMMITS, RootSet
 from streamlog.root import registry, replicated_topics, topics
 from streamlog.root.deeds import Deed, read_deeds
+from streamlog.root.notebook import (
+    PARTITION_TITLES,
+    TOPIC_TITLES,
+    html_table,
+    partition_cells,
+    topic_cells,
+)
 from streamlog.root.open_writers import OpenWriter
 from streamlog.root.partition_log import FindReplicas, OpenPartitions, PartitionLog
 from streamlog.root.read_roots import RootPaths, parse_roots
@@ -101,6 +109,19 @@ class TopicDescription:
     configs: tuple[ConfigEntry, ...]
     held: tuple[Held, ...]
     deeds: tuple[Deed, ...]
+
+    def _repr_html_(self) -> str:
+        """Return the partitions as a table, for notebooks."""
+        rows = (
+            partition_cells(
+                each.partition,
+                (each.log_start_offset, each.high_watermark, each.log_end_offset),
+                each.segments,
+                each.size_bytes,
+            )
+            for each in self.partitions
+        )
+        return html_table(f"Topic {self.name}", PARTITION_TITLES, rows)
 
 
 def describe_partition(
@@ -572,3 +593,25 @@ class LogManager:
 
     def __repr__(self) -> str:
         return f"<LogManager {self.root}{' closed' if self._closed else ''}>"
+
+    def _repr_html_(self) -> str | None:
+        """Return the topics as a table, for notebooks; None once it is closed."""
+        return (
+            None
+            if self._closed
+            else html_table(
+                f"Log root {self.root}", TOPIC_TITLES, map(self._topic_cells, self.topics())
+            )
+        )
+
+    def _topic_cells(self, name: str) -> list[str]:
+        try:
+            described = self.describe(name).partitions
+        except StreamLogError as error:
+            return [name, str(error)]
+        return topic_cells(
+            name,
+            len(described),
+            sum(each.log_end_offset - each.log_start_offset for each in described),
+            sum(each.size_bytes for each in described),
+        )

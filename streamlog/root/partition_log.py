@@ -47,6 +47,7 @@ from streamlog.replication.election import ElectionType
 from streamlog.replication.partition_state import NO_LEADER, PartitionState
 from streamlog.replication.replica_fetcher import ReplicaFetcher
 from streamlog.root import registry, topics
+from streamlog.root.notebook import PARTITION_TITLES, html_table, partition_cells
 from streamlog.root.open_writers import OpenWriter
 from streamlog.root.placement import Led, Placement
 from streamlog.root.readers import Holds
@@ -312,6 +313,17 @@ class PartitionLog(Log):
         super()._leave(in_order=in_order)
         if self._writer is not None:
             self._writer.leave(in_order=in_order)
+
+    def _repr_html_(self) -> str:
+        """Return the offsets as a table, for notebooks."""
+        start, high_watermark, end, _ = self.offsets
+        cells = partition_cells(
+            self.topic_partition.partition,
+            (start, high_watermark, end),
+            len(self.segments),
+            self.size,
+        )
+        return html_table(f"{self.topic_partition} in {self.path}", PARTITION_TITLES, [cells])
 
 
 class LedPartitionLog(PartitionLog):
