@@ -2,7 +2,7 @@
 # .venv and .cache of this directory; see .ci/set-up. Works with GNU make from any path.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench pins clean
+.PHONY: help demo test lint format bench site dist pins clean
 
 RUN = .ci/set-up $(1) && . .ci/environment && exec
 IN_DEMO = @$(call RUN,demo)
@@ -26,11 +26,17 @@ format: ## format the code and apply automatic fixes with ruff
 bench: ## measure against the peers (ARGS="codec source --json")
 	$(IN_TEST) python -m tests.performance $(ARGS)
 
+site: ## build the documentation as a site, in .cache/site/html
+	$(IN_TEST) python -m tests.programs.site
+
+dist: ## build wheel and source archive, and try the wheel in a new environment
+	$(IN_TEST) python -m tests.programs.distribution
+
 PIN = uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	--no-annotate --no-header
 
 pins: ## resolve conf/requirements-*.txt again (needs uv)
-	@for group in build kaskade stream-processors; do \
+	@for group in build dist kaskade site stream-processors; do \
 		$(PIN) --group $$group --output-file conf/requirements-$$group.txt; done
 	@$(PIN) pyproject.toml --extra delta --group demo --output-file conf/requirements-demo.txt
 	@$(PIN) pyproject.toml --extra delta --group test --constraint conf/requirements-demo.txt \

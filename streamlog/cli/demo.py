@@ -12,7 +12,8 @@ from streamlog.cli.output import Column, Findings, Kind, Output, remark
 from streamlog.cli.verb import Settings
 from streamlog.clock import SystemClock
 from streamlog.demo.run import Demo, DemoReport
-from streamlog.errors import DataLossError
+from streamlog.errors import DataLossError, StreamLogError
+from streamlog.health.findings import as_error
 
 __all__ = ["demo"]
 
@@ -47,10 +48,11 @@ def demo(settings: Settings, *, spark: bool, rows: int, seed: int | None) -> Non
         _COLUMNS,
     )
     remark(settings, _summary(report))
-    if not report.is_good:
-        raise Findings(
-            [DataLossError("rows are lost or duplicated, or the log is damaged", path=str(root))]
-        )
+    errors: list[StreamLogError] = [as_error(finding) for finding in report.findings]
+    if not all(count.is_exact for count in report.topics.values()):
+        errors.append(DataLossError("rows are lost or duplicated", path=str(root)))
+    if errors:
+        raise Findings(errors)
     for line in _next_steps(root):
         remark(settings, line)
 
@@ -73,7 +75,7 @@ def _root(settings: Settings) -> Path:
 def _summary(report: DemoReport) -> str:
     return (
         f"processes killed: {report.kills}; commits repeated and recognized: {report.repeated}; "
-        f"findings of verify: {report.findings}; {report.seconds:.0f} s"
+        f"findings of verify: {len(report.findings)}; {report.seconds:.0f} s"
     )
 
 

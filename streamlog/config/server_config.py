@@ -59,9 +59,8 @@ class ConfigEntry(NamedTuple):
 class ServerConfig:
     """Settings of a log root and its defaults for topics; checked on creation.
 
-    Args: one for each key of a root, `num_partitions` for `num.partitions`; `serve`, what
-        `streamlog serve` keeps to; and `topic_defaults`, the topic keys that the root sets, as
-        text.
+    There is an argument for each key of a root: `num_partitions` for `num.partitions`. `serve` are
+    the settings of `streamlog serve`, `topic_defaults` the topic keys that the root sets, as text.
 
     Raises:
         InvalidConfigError: A value has the wrong type or is out of bounds.

@@ -13,9 +13,9 @@ from confluent_kafka import Producer
 from streamlog import LogManager
 from streamlog.gateway import serve
 from streamlog.records.record import IsolationLevel
-from tests.programs.wire.programs.environments import environment
 from tests.programs.wire.programs.jars import command
 from tests.programs.wire.programs.running import Running
+from tests.support.environments import environment
 
 __all__ = ["PROGRAMS", "counted", "produce_lines"]
 

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from streamlog import LogManager, Record
 from streamlog.gateway import serve
-from tests.programs.wire.programs.environments import environment
 from tests.programs.wire.suites import CACHE
+from tests.support.environments import environment
 
 __all__ = ["PROGRAMS", "Screen", "on_screen"]
 

@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.programs.wire.suites import CACHE, ROOT
+from tests.meta.repository import ROOT
 
 __all__ = ["environment"]
+
+CACHE = ROOT / ".cache" / "environments"
 
 
 def environment(name: str) -> Path:

@@ -1,0 +1,1 @@
+"""Wheel and source archive, as they are published."""
