@@ -101,8 +101,7 @@ class SegmentUploads:
             points=points,
             transactions=len(segment.txn_index) if has_transactions else NO_TRANSACTIONS,
         )
-        segment.sync()
-        segment.close()
+        segment.close()  # not synced: the scratch directory is nothing after a power cut
         for key in reversed(files_of(built.key)):
             self._upload_file(key)
         return built
