@@ -127,6 +127,11 @@ class SealedValues:
             raise self.malformed("the value", values, "an object")
         self._values: dict[str, Any] = values
 
+    @property
+    def as_read(self) -> dict[str, Any]:
+        """All values, unchecked: to be shown."""
+        return self._values
+
     def text(self, name: str) -> str:
         """Return a string."""
         value = self._values.get(name)

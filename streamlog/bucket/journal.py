@@ -47,7 +47,7 @@ from streamlog.errors import (
 )
 from streamlog.store.api import ObjectStore
 
-__all__ = ["RootJournal"]
+__all__ = ["ENTRY", "HINT", "MAX_ENTRY_SIZE", "RootJournal"]
 
 MAX_ENTRY_SIZE: Final = 64 << 20
 _MAX_CARRIED: Final = 256 << 10  # bytes of earlier entries that an entry repeats
@@ -55,8 +55,8 @@ _MAX_HINT: Final = 1 << 10
 _ATTEMPTS: Final = 100  # times a writer is overtaken before it gives up
 _SILENT_MS: Final = 3600 * 1000  # far less than JOURNAL_KEPT_MS
 _REPEATS: Final = 3  # of a request that failed, after those of the store itself
-_ENTRY: Final = "entry"
-_HINT: Final = "latest"
+ENTRY: Final = "entry"
+HINT: Final = "latest"
 
 _T = TypeVar("_T")
 _logger = logging.getLogger(__name__)
@@ -164,7 +164,7 @@ class RootJournal:
             content = self._store.get(LATEST, max_size=_MAX_HINT)
         except FileMissingError:
             return 0
-        return unseal(_HINT, content, self._path(LATEST)).integer("number")
+        return unseal(HINT, content, self._path(LATEST)).integer("number")
 
     def _listed(self) -> int:
         """Return the number of the last entry, 0 if there is none, without the hint."""
@@ -203,7 +203,7 @@ class RootJournal:
             content = self._store.get(key, max_size=MAX_ENTRY_SIZE)
         except FileMissingError:
             return None
-        values = unseal(_ENTRY, content, self._path(key))
+        values = unseal(ENTRY, content, self._path(key))
         if values.integer("number") != number:
             raise values.malformed("number", values.integer("number"), number)
         before = values.objects("before")
@@ -259,7 +259,7 @@ class RootJournal:
         path = self._path(entry_key(number))
         self.state.after(actions, entry.made_ms, path)  # refuse what every reader would refuse
         content = seal(
-            _ENTRY, {**_format(entry), "number": number, "before": self._carried()}, copies=1
+            ENTRY, {**_format(entry), "number": number, "before": self._carried()}, copies=1
         )
         if not self._create(entry, content):
             self.refresh()
@@ -342,7 +342,7 @@ class RootJournal:
         Raises:
             StorageError: The request failed.
         """
-        self._store.put(LATEST, seal(_HINT, {"number": self.state.number}, copies=1))
+        self._store.put(LATEST, seal(HINT, {"number": self.state.number}, copies=1))
 
     def _publish(self) -> None:
         """Write the snapshot that is due, or the hint; both only save requests."""

@@ -26,11 +26,11 @@ from streamlog.commits.history import format_ledger, parse_ledger
 from streamlog.errors import CorruptCheckpointError
 from streamlog.topic import TopicPartition
 
-__all__ = ["MAX_SNAPSHOT_SIZE", "format_snapshot", "parse_snapshot"]
+__all__ = ["MAX_SNAPSHOT_SIZE", "SNAPSHOT", "format_snapshot", "parse_snapshot", "unpacked"]
 
 MAX_SNAPSHOT_SIZE: Final = 256 << 20  # stored
 _MAX_DECOMPRESSED: Final = 1 << 30
-_KIND: Final = "snapshot"
+SNAPSHOT: Final = "snapshot"
 _LEVEL: Final = 3
 
 
@@ -39,7 +39,7 @@ def format_snapshot(state: RootState) -> bytes:
     keys = sorted({*state.uses, *(garbage.key for garbage in state.garbage)})
     numbers = {key: number for number, key in enumerate(keys)}
     sealed = seal(
-        _KIND,
+        SNAPSHOT,
         {
             "number": state.number,
             "root_id": state.root_id,
@@ -96,12 +96,23 @@ def parse_snapshot(content: bytes, path: str) -> RootState:
     Raises:
         CorruptCheckpointError: The object is damaged, or a value is invalid.
     """
+    return _parse_state(unseal(SNAPSHOT, unpacked(content, path), path))
+
+
+def unpacked(content: bytes, path: str) -> bytes:
+    """Return the sealed text in a snapshot.
+
+    Args:
+        content: The whole object.
+        path: Its URL, for errors.
+
+    Raises:
+        CorruptCheckpointError: The object is damaged.
+    """
     try:
-        sealed = zstandard.ZstdDecompressor().decompress(content, max_output_size=_MAX_DECOMPRESSED)
+        return zstandard.ZstdDecompressor().decompress(content, max_output_size=_MAX_DECOMPRESSED)
     except zstandard.ZstdError as error:
         raise CorruptCheckpointError("snapshot is damaged", path=path, got=str(error)) from error
-    values = unseal(_KIND, sealed, path)
-    return _parse_state(values)
 
 
 def _parse_state(values: SealedValues) -> RootState:

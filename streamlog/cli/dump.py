@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from streamlog.cli.dump_objects import is_staged, lines_of, located, values_in
 from streamlog.cli.output import (
     Findings,
     Output,
@@ -17,7 +18,6 @@ from streamlog.cli.output import (
     safe_text,
     to_json,
 )
-from streamlog.cli.roots import refuse_bucket
 from streamlog.cli.verb import Settings
 from streamlog.config.log_config import DEFAULT_MAX_DECOMPRESSED_BYTES, LogConfig
 from streamlog.errors import (
@@ -29,7 +29,6 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileKind, FileSystem
 from streamlog.fs.files import read_file
-from streamlog.fs.local import LocalFileSystem
 from streamlog.health.contents import Content, KnownFile, identify
 from streamlog.health.findings import Finding, Severity, as_error
 from streamlog.health.verify import verify
@@ -53,6 +52,7 @@ from streamlog.segment.index_entries import (
 from streamlog.segment.offset_index import OffsetIndex
 from streamlog.segment.time_index import TimeIndex
 from streamlog.segment.txn_index import TxnIndex
+from streamlog.store.urls import absolute
 from streamlog.topic import parse_partition_directory
 
 __all__ = ["dump"]
@@ -125,16 +125,14 @@ class Dumping:
 
 def dump_files(output: Output, paths: tuple[str, ...], wanted: Dumping) -> None:
     """Print the readable contents of files; then raise Findings if any file has errors."""
-    for path in paths:
-        refuse_bucket(path, "dump")
     errors: list[StreamLogError] = []
-    fs = LocalFileSystem()
+    files = (_File(*located(path), wanted, errors) for path in paths)
     if output.format == "table":
-        for path in paths:
-            _print_file(output, _File(fs, path, wanted, errors))
+        for file in files:
+            _print_file(output, file)
         output.flush()
     else:
-        rows = (row for path in paths for row in _rows(_File(fs, path, wanted, errors)))
+        rows = (row for file in files for row in _rows(file))
         output.rows(rows, ())
     if errors:
         raise Findings(errors)
@@ -145,7 +143,7 @@ class _File:
 
     Args:
         fs: The file system.
-        path: The path as given by the user.
+        path: The path as given by the user, or the URL of an object.
         wanted: What to print.
         errors: Collects the errors found in the file.
     """
@@ -154,12 +152,15 @@ class _File:
         self, fs: FileSystem, path: str, wanted: Dumping, errors: list[StreamLogError]
     ) -> None:
         self.fs, self.path, self.wanted, self.errors = fs, path, wanted, errors
-        self.directory = os.path.dirname(os.path.abspath(path))
-        self.partition = parse_partition_directory(os.path.basename(self.directory))
+        self.directory = os.path.dirname(absolute(path))
+        above = os.path.dirname(self.directory)  # in an object store, builds lie between
+        self.partition = parse_partition_directory(
+            os.path.basename(self.directory)
+        ) or parse_partition_directory(os.path.basename(above))
 
     def identify(self) -> KnownFile:
         """Return the kind of file that its name says."""
-        known = identify(self.path)
+        known = KnownFile(Content.LOG) if is_staged(self.path) else identify(self.path)
         if known is None:
             raise InvalidRequestError(
                 "not a file of a partition or a log root",
@@ -187,6 +188,10 @@ class _File:
 def _rows(file: _File) -> Iterator[Row]:
     """Yield the rows of a file; add its errors to `file.errors`."""
     try:
+        values = values_in(file.fs, file.path)
+        if values is not None:
+            yield {**values, "file": file.path}
+            return
         known = file.identify()
         if known.kind is Content.LOG:
             for batch, position in _batches(file):
@@ -210,6 +215,11 @@ def _print_file(output: Output, file: _File) -> None:
 
     say(f"Dumping {file.path}")
     try:
+        values = values_in(file.fs, file.path)
+        if values is not None:
+            for line in lines_of(values):
+                say(line)
+            return
         known = file.identify()
         if known.kind is Content.LOG:
             _print_log(file, known, say)

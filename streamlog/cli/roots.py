@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from streamlog.bucket.places import is_bucket, root_paths
 from streamlog.cli.verb import Settings
-from streamlog.errors import InvalidRequestError
 from streamlog.fs.local import LocalFileSystem
 from streamlog.root.manager import LogManager
 
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
 
     AnyManager: TypeAlias = LogManager | BucketManager
 
-__all__ = ["bucket_url", "open_manager", "refuse_bucket"]
+__all__ = ["bucket_url", "open_manager"]
 
 
 def bucket_url(path: str, *, is_new: bool = False) -> str | None:
@@ -50,18 +49,3 @@ def open_manager(settings: Settings, *, create: bool = False, adopt: bool = Fals
     from streamlog.bucket.manager import BucketManager
 
     return BucketManager(url, create=create)
-
-
-def refuse_bucket(path: str, what: str) -> None:
-    """Raise if a path is a URL, for a command that reads files.
-
-    Raises:
-        InvalidRequestError: It is.
-    """
-    if is_bucket(path):
-        raise InvalidRequestError(
-            f"{what} reads files, not objects",
-            path=path,
-            expected="the path of a file",
-            hint="streamlog cat prints the records of a root in an object store",
-        )

@@ -46,6 +46,7 @@ from streamlog.segment.filenames import (
     parse_log_file_name,
     parse_segment_file_name,
 )
+from streamlog.store.urls import absolute
 from streamlog.topic import PUT_ASIDE, TopicPartition, parse_partition_directory
 
 __all__ = ["size_of_logs", "verify", "verify_state"]
@@ -256,7 +257,7 @@ def verify(
     """
     if max_decompressed_bytes is not None:
         check_decompressed_bytes(max_decompressed_bytes)
-    path = os.path.abspath(path)
+    path = absolute(path)
     found = _stat(fs, path)
     if found is None:
         raise UnknownTopicError("no such file or directory", path=path)

@@ -1,12 +1,13 @@
 """URLs of object stores: which ones there are, and how they are spelled."""
 
+import os
 import re
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from streamlog.errors import InvalidOptionError
 
-__all__ = ["StoreUrl", "is_store_url"]
+__all__ = ["StoreUrl", "absolute", "is_store_url"]
 
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.ASCII | re.IGNORECASE)
 _CANONICAL: Final = {
@@ -82,6 +83,11 @@ class StoreUrl(NamedTuple):
 def is_store_url(path: str) -> bool:
     """Return whether a path is a URL rather than a directory."""
     return _SCHEME.match(path) is not None
+
+
+def absolute(path: str) -> str:
+    """Return the absolute path of a file; a URL is one."""
+    return path if is_store_url(path) else os.path.abspath(path)
 
 
 def _shown(url: str) -> str:

@@ -6,8 +6,15 @@ import uuid
 
 import pytest
 
+from streamlog.bucket.keys import LATEST, SNAPSHOTS, STAGING, entry_key
 from streamlog.bucket.places import shared_store
 from streamlog.bucket.read_roots import BucketReadRoots
+from streamlog.bucket.root import BucketRoot
+from streamlog.clock import ManualClock, SystemClock
+from streamlog.fs.local import LocalFileSystem
+from streamlog.fs.log_root import LogRoot
+from streamlog.maintenance.bucket_runner import BucketMaintenance
+from streamlog.root.readers import write_progress
 from tests.support.cli import ok, streamlog
 
 
@@ -160,10 +167,76 @@ def test_maintenance_applies_the_settings(url):
     ok("verify", url)
 
 
+@pytest.mark.parametrize("kind", ["directory", "object store"])
+def test_records_that_a_reader_needs_are_deleted_by_force_only(kind, tmp_path):
+    """The same words in a directory and in an object store."""
+    place = str(tmp_path / "root") if kind == "directory" else f"file://{tmp_path}/bucket"
+    ok("--path", place, "topics", "create", "orders", "--config", "cleanup.policy=delete")
+    ok("--path", place, "topics", "create", "table", "--config", "cleanup.policy=compact")
+    ok("--path", place, "produce", "orders", stdin=b"a\nb\nc\n")
+    offsets = {"orders": {"0": 1}}
+    if kind == "directory":
+        at = LogRoot.at(place, fs=LocalFileSystem())
+        write_progress(at, "audit", offsets, now_ms=SystemClock().now_ms())
+    else:
+        root = BucketRoot(shared_store(place))
+        root.refresh()
+        root.readers.write_progress("audit", offsets, entry=1)
+    assert ok("--path", place, "delete-records", "orders:0:1").rows[0]["lowWatermark"] == 1
+    refused = streamlog("--path", place, "delete-records", "orders:0:2")
+    assert refused.code == 2
+    assert "reader audit has not finished what is to be deleted" in refused.error
+    assert "readers forget audit" in refused.error
+    forced = ok("--path", place, "delete-records", "orders:0:-1", "--force")
+    assert forced.rows[0]["lowWatermark"] == 3
+    compacted = streamlog("--path", place, "delete-records", "table:0:0")
+    assert "records of table-0 cannot be deleted by offset" in compacted.error
+
+
 def test_replica_commands_refuse_a_url(url):
     assert streamlog("--path", f"{url},s3://a/b", "cat", "orders").code != 0
 
 
-def test_dump_refuses_objects():
-    for path in ("s3://bucket/orders-0/00000000000000000000.log", "file:///bucket/orders-0"):
-        assert "dump reads files, not objects" in streamlog("dump", path).error
+@pytest.mark.parametrize("kind", ["file", "s3"])
+def test_dump_prints_segments_staged_objects_and_the_journal(kind, tmp_path, request):
+    s3 = request.getfixturevalue("s3")
+    url = s3.new_bucket() if kind == "s3" else f"file://{tmp_path}/bucket"
+    ok("--path", url, "topics", "create", "orders")
+    store = shared_store(url)
+    clock = SystemClock()
+    for _ in range(16):
+        ok("--path", url, "produce", "orders", stdin=b"a\nb\n")
+    [staged, *_] = [each.key for each in store.list(STAGING)]
+    [batch] = ok("dump", f"{url}/{staged}", "--print-data-log").rows
+    assert [record["value"] for record in batch["records"]] == ["a", "b"]
+    [snapshot] = [each.key for each in store.list(SNAPSHOTS)]
+    [row] = ok("dump", f"{url}/{snapshot}").rows
+    assert row["number"] == 16
+    assert row["topics"][0]["topic"] == "orders"
+    later = ManualClock(clock.now_ms() + 2 * 3600 * 1000)
+    root = BucketRoot(store, clock=later)
+    root.refresh()
+    with BucketMaintenance(root, fs=LocalFileSystem(), scratch=f"{tmp_path}/scratch") as work:
+        assert work.run().errors == []
+    [segment] = [each.key for each in store.list("orders-0/") if each.key.endswith(".log")]
+    rows = ok("dump", f"{url}/{segment}", "--print-data-log").rows
+    found = [record for row in rows for record in row["records"]]
+    assert [record["offset"] for record in found] == list(range(32))
+    assert {(record["topic"], record["partition"]) for record in found} == {("orders", 0)}
+    index = segment.replace(".log", ".timeindex")
+    assert ok("dump", f"{url}/{index}").rows[-1]["offset"] == 31
+    assert ok("dump", f"{url}/{index}", "--verify-index-only").rows == []
+    text = streamlog("dump", f"{url}/{segment}", f"{url}/{LATEST}", "--format", "table").out
+    assert b"baseOffset: 30 lastOffset: 31" in text
+    assert b'"number":' in text
+
+
+def test_dump_names_an_object_that_is_missing_or_damaged(s3):
+    url = s3.new_bucket()
+    missing = f"{url}/orders-0/build/00000000000000000000.log"
+    assert f"no such file in {missing}" in streamlog("dump", missing).error
+    store = shared_store(url)
+    store.put(entry_key(1), b"streamlog entry 1\n{}\ncrc32c 00000000\n")
+    assert "entry file is damaged" in streamlog("dump", f"{url}/{entry_key(1)}").error
+    store.put("orders-0/build/00000000000000000000.log", bytes(100))
+    assert streamlog("dump", missing).code == 1
