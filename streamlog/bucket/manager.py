@@ -159,5 +159,4 @@ class BucketManager:
         self, topic: str, partition: int, offset: int, *, force: bool = False
     ) -> int:
         """Raise a log start offset; see `BucketRoot.delete_records`."""
-        del force
-        return self.bucket.delete_records(TopicPartition(topic, partition), offset)
+        return self.bucket.delete_records(TopicPartition(topic, partition), offset, force=force)

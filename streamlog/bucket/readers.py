@@ -27,6 +27,7 @@ from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.root.readers import (
     MAX_READER_SIZE,
+    Held,
     Holds,
     Reader,
     at_checkpoint,
@@ -35,6 +36,7 @@ from streamlog.root.readers import (
     reader_at,
 )
 from streamlog.store.api import ObjectStore
+from streamlog.topic import TopicPartition
 
 __all__ = ["BucketReaders", "RecordedReader", "oldest_entry"]
 
@@ -156,6 +158,16 @@ class BucketReaders:
         """Return what readers keep from retention."""
         cap = _config(state).streamlog_readers_max_bytes
         return Holds(self._fs, [each.reader for each in readers], cap)
+
+    def held(self, state: RootState, partition: TopicPartition) -> list[Held]:
+        """Return what is kept of a partition for each reader that is not silent."""
+        stretches = state.partitions[partition].stretches
+        return self.holds(state, self.active(state)).of_topic(
+            partition,
+            state.topics[partition.topic].topic_id,
+            [each.base_offset for each in stretches],
+            [each.size for each in stretches],
+        )
 
 
 def oldest_entry(readers: list[RecordedReader]) -> int | None:

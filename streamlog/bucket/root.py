@@ -15,6 +15,7 @@ from streamlog.bucket.actions import (
 )
 from streamlog.bucket.commits import BucketCommits
 from streamlog.bucket.journal import RootJournal
+from streamlog.bucket.readers import BucketReaders
 from streamlog.bucket.reading import BucketReader
 from streamlog.bucket.staging import BucketStager
 from streamlog.bucket.state import RootState, TopicState
@@ -31,6 +32,7 @@ from streamlog.errors import (
     command_at,
 )
 from streamlog.partition.partition_metadata import new_topic_id
+from streamlog.root.deleting import check_deletable, check_finished
 from streamlog.root.topics import unknown_topic_error
 from streamlog.store.api import ObjectStore
 from streamlog.store.remote import open_store
@@ -56,6 +58,7 @@ class BucketRoot:
         clock: The clock.
         journal: Its journal.
         commits: Its commits.
+        readers: Its recorded readers.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class BucketRoot:
         self._random = random or random_module.SystemRandom()
         self.journal = RootJournal(store, self.clock, random=self._random)
         self.commits = BucketCommits(store, self.journal, self.clock)
+        self.readers = BucketReaders(store, self.clock)
 
     @classmethod
     def open(cls, url: str, *, create: bool = False) -> "BucketRoot":
@@ -285,33 +289,42 @@ class BucketRoot:
             random=self._random,
         )
 
-    def delete_records(self, partition: TopicPartition, offset: int) -> int:
+    def delete_records(self, partition: TopicPartition, offset: int, *, force: bool = False) -> int:
         """Raise a partition's log start offset; return the new one.
 
         Args:
             partition: The partition.
             offset: The first offset to keep; -1 for the end.
+            force: Also delete records that a recorded reader has not finished.
 
         Raises:
             UnknownTopicError: There is no such partition.
             OffsetOutOfRangeError: The offset is above the log end.
+            PolicyViolationError: The topic's `cleanup.policy` is compact alone, or a recorded
+                reader has not finished the records.
         """
+        path = f"{self.url}/{partition}"
 
         def decide(state: RootState) -> tuple[Sequence[Action], int]:
             topic = self._topic(state, partition.topic)
             at = state.partitions.get(partition)
             if at is None:
                 raise UnknownTopicError("no such partition", path=self.url, got=str(partition))
+            check_deletable(partition, state.config_of(partition.topic), path)
             wanted = at.end_offset if offset == -1 else offset
             if not 0 <= wanted <= at.end_offset:
                 raise OffsetOutOfRangeError(
                     "offset is outside the log",
-                    path=f"{self.url}/{partition}",
+                    path=path,
                     got=offset,
                     expected=f"-1, or 0 to {at.end_offset}",
                 )
             if wanted <= at.log_start_offset:
                 return [], at.log_start_offset
+            if not force:
+                held = self.readers.held(state, partition)
+                first = at.log_start_offset
+                check_finished(held, wanted, log_start_offset=first, path=path, root=self.url)
             start = SetLogStart(topic_partition=partition, topic_id=topic.topic_id, offset=wanted)
             return [start], wanted
 

@@ -24,12 +24,10 @@ from streamlog.errors import (
     LockTimeoutError,
     NotLeaderError,
     OffsetOutOfRangeError,
-    PolicyViolationError,
     StorageError,
     StreamLogError,
     UnknownOutcomeError,
     UnknownTopicError,
-    command_at,
 )
 from streamlog.fs.api import Buffer, FileSystem
 from streamlog.fs.log_root import LogRoot
@@ -47,6 +45,7 @@ from streamlog.replication.election import ElectionType
 from streamlog.replication.partition_state import NO_LEADER, PartitionState
 from streamlog.replication.replica_fetcher import ReplicaFetcher
 from streamlog.root import registry, topics
+from streamlog.root.deleting import check_deletable, check_finished
 from streamlog.root.notebook import PARTITION_TITLES, html_table, partition_cells
 from streamlog.root.open_writers import OpenWriter
 from streamlog.root.placement import Led, Placement
@@ -218,14 +217,7 @@ class PartitionLog(Log):
         Source: ReplicaManager.deleteRecordsOnLocalLog, Partition.deleteRecordsOnLeader.
         """
         with self.writing():
-            if self.config.cleanup_policy == {"compact"}:
-                raise PolicyViolationError(
-                    f"records of {self.topic_partition} cannot be deleted by offset",
-                    path=self.path,
-                    got="cleanup.policy=compact",
-                    expected="a cleanup.policy with delete",
-                    hint="append a record without a value for each key that is to go",
-                )
+            check_deletable(self.topic_partition, self.config, self.path)
             start = self.high_watermark if offset == _HIGH_WATERMARK else offset
             if not 0 <= start <= self.high_watermark:
                 raise OffsetOutOfRangeError(
@@ -246,16 +238,9 @@ class PartitionLog(Log):
         """Raise if a recorded reader has not finished the records below an offset."""
         bases, sizes = self.segments.base_offsets, [each.size for each in self.segments]
         holds = Holds.read(self._log_root)
-        for held in holds.of(self.topic_partition, self.path, bases, sizes):
-            if max(held.offset, self.log_start_offset) < start:
-                raise PolicyViolationError(
-                    f"reader {held.reader} has not finished what is to be deleted",
-                    path=self.path,
-                    offset=held.offset,
-                    got=start,
-                    expected=f"at most {held.offset}",
-                    hint=f"--force, or: {command_at(self.root, f'readers forget {held.reader}')}",
-                )
+        held = holds.of(self.topic_partition, self.path, bases, sizes)
+        log_start = self.log_start_offset
+        check_finished(held, start, log_start_offset=log_start, path=self.path, root=self.root)
 
     # ---- truncate ------------------------------------------------------------------------------
     def truncate_to(self, offset: int) -> None:
