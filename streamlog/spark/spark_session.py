@@ -8,12 +8,13 @@ activated, this is the wrong interpreter, and Spark raises `DATA_SOURCE_NOT_FOUN
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["LOCAL_SETTINGS", "register", "session"]
+__all__ = ["LOCAL_SETTINGS", "register", "runs_here", "session"]
 
 LOCAL_SETTINGS: Final = {
     # The default one forks a process per file on a local path: 100 ms and more per trigger.
@@ -37,6 +38,10 @@ def session(builder: "SparkSession.Builder | None" = None) -> "SparkSession":
     the builder overrides them. If Spark cannot look for formats, because the path of the
     interpreter contains a space, the format is registered explicitly.
 
+    The builder may have a `remote`. With `remote("local[2]")` Spark Connect's server starts here,
+    and the same holds. A server elsewhere (`sc://…`) keeps its own settings, and its own Python
+    has to find the format.
+
     Args:
         builder: A `SparkSession.builder`; a new one by default.
 
@@ -49,8 +54,7 @@ def session(builder: "SparkSession.Builder | None" = None) -> "SparkSession":
 
     builder = SparkSession.builder if builder is None else builder
     chosen = dict(builder._options)
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    if not submitted and str(chosen.get("spark.master", "local")).startswith("local"):
+    if runs_here(chosen, os.environ):
         for name, value in LOCAL_SETTINGS.items():
             if name not in chosen:
                 builder = builder.config(name, value)
@@ -58,6 +62,21 @@ def session(builder: "SparkSession.Builder | None" = None) -> "SparkSession":
     if not _finds_formats(os.environ["PYSPARK_PYTHON"]):
         register(spark)
     return spark
+
+
+def runs_here(options: Mapping[str, object], environment: Mapping[str, str]) -> bool:
+    """Return whether a session with these options starts a Spark of its own on this machine.
+
+    Args:
+        options: The options of the builder.
+        environment: The environment of the process.
+    """
+    if "PYSPARK_GATEWAY_PORT" in environment:
+        return False  # spark-submit has started it
+    # A remote wins over a master, which Spark then refuses or ignores.
+    remote = options.get("spark.remote", environment.get("SPARK_REMOTE"))
+    master = options.get("spark.master", "local") if remote is None else remote
+    return str(master).startswith("local")
 
 
 def _finds_formats(python: str) -> bool:

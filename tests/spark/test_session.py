@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from streamlog.spark.spark_session import runs_here
+
 PROGRAM = """
 import sys
 import streamlog
@@ -115,3 +117,19 @@ def test_importing_the_package_of_spark_loads_no_spark():
         "False",
         "module 'streamlog.spark' has no attribute 'sessions'",
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "expected"),
+    [
+        ({}, {}, True),
+        ({"spark.master": "local[2]"}, {}, True),
+        ({"spark.master": "spark://host:7077"}, {}, False),
+        ({"spark.remote": "local[2]"}, {}, True),
+        ({"spark.remote": "sc://host"}, {}, False),
+        ({}, {"SPARK_REMOTE": "sc://host"}, False),
+        ({"spark.master": "local"}, {"PYSPARK_GATEWAY_PORT": "1"}, False),
+    ],
+)
+def test_a_server_elsewhere_keeps_its_settings(options, environment, expected):
+    assert runs_here(options, environment) is expected
