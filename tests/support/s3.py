@@ -59,8 +59,8 @@ class S3Server:
         self.delay_s = 0.0
         self.requests: list[tuple[str, str]] = []
         self._app = DomainDispatcherApplication(create_backend_app)
-        port = int(endpoint.rpartition(":")[2])
-        self._server = make_server("127.0.0.1", port, self, threaded=True, request_handler=Quiet)
+        host, _, port = endpoint.removeprefix("http://").rpartition(":")
+        self._server = make_server(host, int(port), self, threaded=True, request_handler=Quiet)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
         self._buckets = 0
@@ -75,10 +75,13 @@ class S3Server:
     def new_bucket(self) -> str:
         """Create a bucket, and return the URL of a root in it."""
         self._buckets += 1
-        name = f"bucket-{self._buckets}"
+        return f"s3://{self.make_bucket(f'bucket-{self._buckets}')}/root"
+
+    def make_bucket(self, name: str) -> str:
+        """Create a bucket with a name, and return the name."""
         request = urllib.request.Request(f"{self.endpoint}/{name}", method="PUT")
         urllib.request.urlopen(request).close()
-        return f"s3://{name}/root"
+        return name
 
     def stop(self) -> None:
         """Stop."""

@@ -1,0 +1,1 @@
+"""A Spark cluster of several hosts, killed in every stage of the demo's jobs."""
