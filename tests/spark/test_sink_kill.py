@@ -1,52 +1,14 @@
 """The JVM is killed with SIGKILL at each step of a commit; nothing is lost, nothing is twice."""
 
-import contextlib
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from streamlog.commits.staging import is_staged_name
-from tests.support.killing_job import POINTS
+from tests.support.killing_job import POINTS, run_job
 from tests.support.sink import Checkpoint, sorted_values
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-
-REPOSITORY = Path(__file__).parents[2]
-JOB_SECONDS = 300
-
-
-def run_job(root, checkpoint, way, *death):
-    """Run the copying job, to its end or to the death it is to die."""
-    command = [sys.executable, "-m", "tests.support.killing_job", root.path, str(checkpoint), way]
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    job = subprocess.Popen(
-        [*command, *map(str, death)],
-        cwd=REPOSITORY,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        output, _ = job.communicate(timeout=JOB_SECONDS)
-    finally:
-        with_group_gone(job.pid)
-    text = output.decode(errors="replace")[-4000:]
-    if death and death[0] in POINTS:
-        assert "StreamingQueryException" not in text, text
-        assert job.returncode != 0, text
-    else:
-        assert job.returncode == 0, text
-
-
-def with_group_gone(group):
-    """Kill what is left of a job: workers outlive their JVM for a moment."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("way", ["writer", "function"])
@@ -58,12 +20,12 @@ def test_a_jvm_killed_at_every_step_loses_nothing_and_repeats_nothing(root, tmp_
     points = POINTS if way == "writer" else POINTS[1:]
 
     for batch, point in enumerate(points):
-        run_job(root, checkpoint, way, point, batch)
+        run_job(root.path, checkpoint, way, point, batch)
         assert checkpoint.batches("offsets") == list(range(batch + 1))
         assert checkpoint.batches("commits") == list(range(batch))
         if point == "applied":
             assert len(sorted_values(root.path, "out")) == 2 * (batch + 1)
-    run_job(root, checkpoint, way)
+    run_job(root.path, checkpoint, way)
 
     assert sorted_values(root.path, "out") == rows
     assert checkpoint.batches("commits") == list(range(6))
@@ -76,7 +38,7 @@ def test_a_worker_killed_after_staging_leaves_a_file_that_nobody_names(root, tmp
     rows = [f"row {number:03d}" for number in range(6)]
     root.append("in", 0, rows)
 
-    run_job(root, checkpoint, "writer", "attempt", 1)
+    run_job(root.path, checkpoint, "writer", "attempt", 1)
 
     assert sorted_values(root.path, "out") == rows
     named = {file.name for each in root.manager.commits.pending() for file in each.files}

@@ -10,8 +10,10 @@ written its file; Spark runs each task up to three times here. The sink is the r
 deaths injected.
 """
 
+import contextlib
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +27,8 @@ from streamlog.spark import foreach_batch, writer
 from streamlog.spark.source import StreamLogSource
 
 POINTS = ("staged", "collected", "decided", "applied")
+REPOSITORY = Path(__file__).parents[2]
+JOB_SECONDS = 300
 _POINT, _BATCH, _PID_FILE = "KILLING_JOB_POINT", "KILLING_JOB_BATCH", "KILLING_JOB_PID_FILE"
 
 
@@ -107,6 +111,37 @@ def copy(spark: SparkSession, root: str, checkpoint: str, *, by_function: bool) 
     else:
         sink = sink.format("streamlog").option("path", root).option("topic", "out")
     sink.start().awaitTermination()
+
+
+def run_job(root: str, checkpoint: object, way: str, *death: object) -> None:
+    """Run the job in a process of its own, to its end or to the death it is to die.
+
+    Args:
+        root: The path or the URL of the root.
+        checkpoint: The path of the checkpoint.
+        way: As in the command.
+        death: As in the command.
+    """
+    command = [sys.executable, "-m", "tests.support.killing_job", root, str(checkpoint), way]
+    job = subprocess.Popen(
+        [*command, *map(str, death)],
+        cwd=REPOSITORY,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        output, _ = job.communicate(timeout=JOB_SECONDS)
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # workers outlive their JVM for a moment
+            os.killpg(job.pid, signal.SIGKILL)
+    text = output.decode(errors="replace")[-4000:]
+    if death and death[0] in POINTS:
+        assert "StreamingQueryException" not in text, text
+        assert job.returncode != 0, text
+    else:
+        assert job.returncode == 0, text
 
 
 def main(root: str, checkpoint: str, way: str, point: str = "", batch: str = "") -> None:

@@ -38,7 +38,6 @@ class Cluster:
         self._settings = {"AWS_EC2_METADATA_DISABLED": "true"}
         if shared is None:
             self._settings |= CREDENTIALS
-        self._worker_starts = 0
 
     @contextlib.contextmanager
     def running(self) -> Iterator["Cluster"]:
@@ -53,6 +52,7 @@ class Cluster:
             _wait_for(self.master, "master.log", "I have been elected leader", 1)
             for worker in self.workers:
                 self.start(worker)
+            _wait_for(self.master, "master.log", "Registering worker", len(self.workers))
             yield self
 
     def _install(self) -> None:
@@ -71,14 +71,12 @@ class Cluster:
                 shutil.copy(path, home / "jars")
 
     def start(self, host: Host) -> None:
-        """Start a worker, or start it again."""
+        """Start a worker, or start it again; it joins the cluster later."""
         shutil.rmtree(host.directory / "tmp" / "work", ignore_errors=True)
-        self._worker_starts += 1
         size = ("--cores", "1", "--memory", "1g", "--work-dir", "/tmp/work")
         place = ("--host", host.address, "--webui-port", "0")
         command = _spark_class("worker.Worker", *place, *size, MASTER)
         host.start(command, "worker.log", {})
-        _wait_for(self.master, "master.log", "Registering worker", self._worker_starts)
 
     def submit(self, job: str, *arguments: str) -> subprocess.Popen[bytes]:
         """Submit a job from the driver's host; its output is in `JOB.log` there."""
