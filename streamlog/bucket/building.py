@@ -14,6 +14,9 @@ last one stays open. For the others the staged extents become an open segment of
 with open segments before them that are not larger. So a byte is copied as often as the size of the
 tail doubles, not once for each build.
 
+A build can pause between its steps: what queries do not notice, a single large one does not spoil.
+Meanwhile its segments so far stay uploaded, and others leave its partitions alone for ten minutes.
+
 A build is announced in the journal before its first upload. Whatever happens to the process, its
 objects are found by the name, and none of them is named after the build is abandoned. The swap is
 conditional: the journal takes it only if the same stretches are still there.
@@ -22,7 +25,8 @@ conditional: the journal takes it only if the same stretches are still there.
 import contextlib
 import logging
 import random as random_module
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from streamlog.bucket.actions import Action, BeginBuild, BucketSegment, EndBuilds, Swap
@@ -174,6 +178,31 @@ def _capped(stretches: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
 
 
 # ---- building --------------------------------------------------------------------------------
+class _Unfinished(NamedTuple):
+    """A partition whose build has begun: the segments so far, and the steps that are left."""
+
+    uploads: SegmentUploads
+    steps: Generator[BucketSegment | None, None, None]
+    segments: list[BucketSegment]
+
+
+@dataclass(slots=True)
+class _Running:
+    """An announced build.
+
+    Attributes:
+        name: Its name.
+        wanted: What is left of it; the first may have begun.
+        at: How far that is.
+        is_clean: Whether no partition failed, so that no object is left behind.
+    """
+
+    name: str
+    wanted: list[DueBuild]
+    at: _Unfinished | None = None
+    is_clean: bool = True
+
+
 class BucketBuilds:
     """Announces builds, and swaps their segments in.
 
@@ -198,6 +227,7 @@ class BucketBuilds:
     ) -> None:
         self._store, self._journal, self._clock = store, journal, clock
         self._random, self.fs, self.scratch = random, fs, scratch
+        self._running: _Running | None = None
 
     def begin(self, wanted: Sequence[Replacement]) -> tuple[str, list[Replacement]]:
         """Announce a build; return its name, and the replacements that no other process has begun.
@@ -219,6 +249,11 @@ class BucketBuilds:
 
         return name, self._journal.change(decide)
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether `build` has begun a partition and not finished it."""
+        return self._running is not None and self._running.at is not None
+
     def build(
         self,
         due: Sequence[DueBuild],
@@ -227,13 +262,13 @@ class BucketBuilds:
         failed: Callable[[TopicPartition, StreamLogError], None],
         is_late: Callable[[], bool],
     ) -> bool:
-        """Build what is due, and swap it in.
+        """Build what is due, and swap it in; or continue where the last call has paused.
 
         Args:
-            due: The result of `find_builds`.
+            due: The result of `find_builds`; ignored by a call that continues.
             done: Called with each finished build and its number of segments.
             failed: Called for each partition that cannot be built; the others are.
-            is_late: Whether no further partition is to be begun.
+            is_late: Whether to pause, asked after each step; no partition is begun then.
 
         Returns:
             Whether all was done that is due, here or by another process.
@@ -241,34 +276,55 @@ class BucketBuilds:
         Raises:
             StorageError: The journal cannot be read or written.
         """
-        if not due:
-            return True
-        name, free = self.begin([each.replacement for each in due])
-        wanted = [each for each in due if each.replacement in free]
-        is_clean, finished = True, 0
-        for each in wanted:
-            if is_late():
-                break
-            partition = each.replacement.topic_partition
-            try:
-                count = self._build_one(name, each.replacement)
-            except StreamLogError as error:
-                is_clean = False
-                failed(partition, error)
-            else:
-                if count is not None:
-                    done(each, count)
-            finished += 1
-        if free and is_clean:
-            self.end(name)
-        return finished == len(wanted)
+        if self._running is None:
+            if not due:
+                return True
+            name, free = self.begin([each.replacement for each in due])
+            if not free:
+                return True
+            self._running = _Running(name, [each for each in due if each.replacement in free])
+        elif self._running.at is not None:
+            self._journal.refresh()
+        running = self._running
+        while running.wanted and (running.at is not None or not is_late()):
+            if not self._go_on(running, done, failed, is_late):
+                return False
+        self._running = None
+        if running.is_clean:
+            self.end(running.name)
+        return not running.wanted
 
-    def _build_one(self, name: str, wanted: Replacement) -> int | None:
-        """Build and swap in one partition's segments; return how many, None if it was too late."""
-        state = self._journal.state
-        if not wanted.holds(state):
-            return None
-        partition = wanted.topic_partition
+    def _go_on(
+        self,
+        running: "_Running",
+        done: Callable[[DueBuild, int], None],
+        failed: Callable[[TopicPartition, StreamLogError], None],
+        is_late: Callable[[], bool],
+    ) -> bool:
+        """Build the first partition of those that are left; return False to pause."""
+        each = running.wanted[0]
+        wanted = each.replacement
+        try:
+            if not wanted.holds(self._journal.state):
+                self._drop(running)
+            else:
+                at = running.at = running.at or self._started(running.name, wanted)
+                for segment in at.steps:
+                    if segment is not None:
+                        at.segments.append(segment)
+                    if is_late():
+                        return False
+                if self.swap_in(wanted, wanted.swap(running.name, at.segments), at.uploads):
+                    done(each, len(at.segments))
+        except StreamLogError as error:
+            running.is_clean = False
+            failed(wanted.topic_partition, error)
+        running.at = None
+        running.wanted.pop(0)
+        return True
+
+    def _started(self, name: str, wanted: Replacement) -> "_Unfinished":
+        state, partition = self._journal.state, wanted.topic_partition
         builder = SegmentBuilder(
             self._store,
             BucketReader(self._store, partition, _only(state.partitions[partition], wanted)),
@@ -279,14 +335,25 @@ class BucketBuilds:
             fs=self.fs,
             scratch=f"{self.scratch}/{name}",
         )
-        try:
-            segments = tuple(builder.build(wanted.first_offset, wanted.end_offset))
-        except StreamLogError:
-            with contextlib.suppress(StreamLogError):  # the build is given up by and by
-                builder.uploads.remove()
-            raise
-        is_in = self.swap_in(wanted, wanted.swap(name, segments), builder.uploads)
-        return len(segments) if is_in else None
+        return _Unfinished(builder.uploads, _built(builder, wanted), [])
+
+    def _drop(self, running: "_Running") -> None:
+        """Give up the partition that has been begun, if any: nothing of it is left."""
+        if running.at is not None:
+            running.at.steps.close()
+            running.at.uploads.remove()
+
+    def close(self) -> None:
+        """Give up what is paused.
+
+        Raises:
+            StorageError: A request failed; the build is given up by and by.
+        """
+        running, self._running = self._running, None
+        if running is not None:
+            self._drop(running)
+            if running.is_clean:
+                self.end(running.name)
 
     def swap_in(self, wanted: Replacement, swap: Swap, uploads: SegmentUploads) -> bool:
         """Put uploaded segments in place; remove them if the partition has changed meanwhile.
@@ -312,6 +379,18 @@ class BucketBuilds:
         self._journal.change(
             lambda state: ([EndBuilds(builds=(name,))] if name in state.builds else [], None)
         )
+
+
+def _built(
+    builder: SegmentBuilder, wanted: Replacement
+) -> Generator[BucketSegment | None, None, None]:
+    """Build segments step by step; remove what was uploaded if that fails."""
+    try:
+        yield from builder.build(wanted.first_offset, wanted.end_offset)
+    except StreamLogError:
+        with contextlib.suppress(StreamLogError):  # the build is given up by and by
+            builder.uploads.remove()
+        raise
 
 
 def _only(at: BucketPartition, wanted: Replacement) -> BucketPartition:

@@ -41,7 +41,7 @@ __all__ = [
     "points_of",
 ]
 
-_READ_BYTES: Final = 32 << 20
+_READ_BYTES: Final = 16 << 20
 APPENDS: Final = 100  # to a segment, so that it gets nearly full
 _UPLOAD_BYTES: Final = 4 << 20
 _SCAN_BYTES: Final = 1 << 20
@@ -173,12 +173,17 @@ class SegmentBuilder:
         prefix = segment_directory(reader.topic_partition, build)
         self.uploads = SegmentUploads(store, prefix, fs=fs, directory=scratch)
 
-    def build(self, first_offset: int, end_offset: int) -> Iterator[BucketSegment]:
-        """Yield the segments with the records between two offsets, each when it is uploaded.
+    def build(self, first_offset: int, end_offset: int) -> Iterator[BucketSegment | None]:
+        """Build the segments with the records between two offsets, step by step.
+
+        A step reads 16 MiB, or uploads a segment. Closing the iterator gives the build up.
 
         Args:
             first_offset: The first offset, at the beginning of a batch.
             end_offset: The offset after the last, at the end of a batch.
+
+        Yields:
+            Each segment when it is uploaded, and None after other steps.
 
         Raises:
             CorruptDataError: A batch is damaged.
@@ -190,10 +195,11 @@ class SegmentBuilder:
         finally:
             remove_tree(self._fs, self._scratch)
 
-    def _build(self, first_offset: int, end_offset: int) -> Iterator[BucketSegment]:
+    def _build(self, first_offset: int, end_offset: int) -> Iterator[BucketSegment | None]:
         writer = SegmentWriter(self.uploads, self._config, self._clock, self._fs)
         for part in self._parts(first_offset, end_offset):
             yield from writer.write(part)
+            yield None
         if writer.is_open:
             yield writer.finish(end_offset, is_sealed=False)
         self.uploads.upload_epochs([each for each in self._epochs if each[1] < end_offset])

@@ -117,8 +117,8 @@ class BucketMaintenance:
         Builds are due by the known state; everything else every `log.retention.check.interval.ms`.
 
         Args:
-            budget_ms: After this time no further partition is begun and compaction pauses; the
-                next call continues there.
+            budget_ms: After this time no further partition is begun, and a build or a compaction
+                pauses after its step; the next call continues there.
 
         Raises:
             StorageError: The journal cannot be read or written; the next call continues.
@@ -169,7 +169,10 @@ class BucketMaintenance:
         def done(due: DueBuild, segments: int) -> None:
             deeds.append(_built(due, segments, self._clock.now_ms(), self._root.state))
 
-        while due := find_builds(self._root.state, self._clock.now_ms()):
+        while True:
+            due = find_builds(self._root.state, self._clock.now_ms())
+            if not due and not self._builds.is_paused:
+                return
             before = len(deeds)
             report.is_finished &= self._builds.build(
                 due, done=done, failed=self._failed(report), is_late=is_late
@@ -260,7 +263,9 @@ class BucketMaintenance:
         return ServerConfig.from_properties(self._root.state.config)
 
     def close(self) -> None:
-        """Give up a compaction that has begun, and remove the scratch directory."""
+        """Give up what has begun, and remove the scratch directory."""
+        with contextlib.suppress(StreamLogError):  # the build is given up by and by
+            self._builds.close()
         compaction, self._compaction = self._compaction, None
         if compaction is not None:
             with contextlib.suppress(StreamLogError):  # the build is given up by and by

@@ -43,7 +43,7 @@ def swap_in(root: BucketRoot, scratch: Path, first: int, end: int) -> list[str]:
         fs=LocalFileSystem(),
         scratch=str(scratch / "scratch"),
     )
-    built = tuple(builder.build(first, end))
+    built = tuple(each for each in builder.build(first, end) if each is not None)
     swap = Swap(
         topic_partition=A,
         topic_id=root.state.topics["orders"].topic_id,

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streamlog.bucket import segments
 from streamlog.bucket.building import LEASE_MS, MAX_AGE_MS, MAX_EXTENTS
 from streamlog.bucket.collecting import BUILD_AGE_MS
 from streamlog.bucket.keys import JOURNAL, SNAPSHOTS, STAGING
@@ -347,6 +348,49 @@ def values_of_compacted(root: BucketRoot) -> list[bytes]:
         found += [each.value or b"" for each in info.records()]
         offset = info.next_offset
     return found
+
+
+# ---- builds that pause ------------------------------------------------------------------------
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of a build reads one extent."""
+    monkeypatch.setattr(segments, "_READ_BYTES", 1)
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_build_pauses_and_goes_on_beside_commits(tmp_path: Path) -> None:
+    store, clock = open_store("memory:///"), TickingClock()
+    root = made(store, clock)
+    values, calls = fill(root, range(8)), 0
+    with maintained(root, tmp_path) as maintenance:
+        while not maintenance.run_due(budget_ms=5).is_finished:
+            if calls < 3:
+                values += fill(root, range(8 + calls, 9 + calls))
+            calls += 1
+            assert calls < 1000
+        assert calls > 3
+        assert root.refresh().builds == {}
+    assert any(not each.is_staged for each in root.state.partitions[A].stretches)
+    assert values_of(root, A) == values
+    assert not list((tmp_path).rglob("*.log"))
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("end", ["overtaken", "closed"])
+def test_a_paused_build_that_does_not_go_on_leaves_nothing_behind(end: str, tmp_path: Path) -> None:
+    store, clock = open_store("memory:///"), TickingClock()
+    root = made(store, clock)
+    fill(root, range(8))
+    with maintained(root, tmp_path) as maintenance:
+        while not any(name.endswith(".log") for name in objects(store)):
+            assert not maintenance.run_due(budget_ms=5).is_finished
+        assert root.state.builds
+        if end == "overtaken":
+            opened(store, clock, 1).delete_topic("orders")
+            assert maintenance.run_due(budget_ms=5).errors == []
+    root.refresh()
+    assert root.state.builds == {}
+    assert not any(name.endswith(".log") for name in objects(store))
 
 
 # ---- garbage ----------------------------------------------------------------------------------
