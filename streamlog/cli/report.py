@@ -6,7 +6,7 @@ from streamlog.cli.output import Output, Progress, remark, to_json
 from streamlog.cli.verb import Settings
 from streamlog.overview.look import overview_of
 from streamlog.overview.model import as_json
-from streamlog.words import human_size
+from streamlog.words import counted, human_size
 
 __all__ = ["report"]
 
@@ -34,5 +34,5 @@ def report(
         return
     with click.open_file(output, "wb", atomic=True) as target:
         target.write(data)
-    topics, size = len(found.topics), human_size(len(data))
-    remark(settings, f"wrote {output}: {topics} topics, {size}; open it in a browser")
+    topics, size = counted(len(found.topics), "topic"), human_size(len(data))
+    remark(settings, f"wrote {output}: {topics}, {size}; open it in a browser")

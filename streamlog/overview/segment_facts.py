@@ -64,6 +64,8 @@ class FoundSegment(NamedTuple):
 def segments_of(reader: LogReader) -> list[FoundSegment]:
     """Return the segments of an open partition; damage makes facts missing, not the segment."""
     segments = tuple(reader.segments)
+    if not segments:  # a partition without a record yet
+        return []
     ends = [*(each.base_offset for each in segments[1:]), reader.log_end_offset]
     return [
         _found(segment, end, is_active=segment is segments[-1])

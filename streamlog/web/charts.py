@@ -17,6 +17,7 @@ __all__ = ["RateBar", "SegmentBar", "SegmentRow", "rate_bars", "segment_rows", "
 WIDTH: Final = 1000.0  # of all diagrams; the browser stretches them
 RATE_HEIGHT: Final = 100.0
 _THINNEST: Final = 2.0
+_THINNEST_SEGMENT: Final = 6.0  # one that was written within a moment is seen, too
 _GAP: Final = 0.8
 _DRAWN: Final = 400  # segments of a partition; the oldest and the newest ones
 
@@ -102,7 +103,7 @@ def _row(partition: PartitionOverview, oldest: int, scale: float, now_ms: int) -
 def _bar(segment: SegmentOverview, oldest: int, scale: float, now_ms: int) -> SegmentBar:
     last = segment.last_ms or oldest
     first = min(last, oldest if segment.first_ms is None else segment.first_ms)
-    width = max(_THINNEST, (last - first) * scale - _GAP)
+    width = max(_THINNEST_SEGMENT, (last - first) * scale - _GAP)
     x = min(max(0.0, (first - oldest) * scale), WIDTH - width)
     return SegmentBar(round(x, 2), round(width, 2), segment_state(segment), _title(segment, now_ms))
 

@@ -12,6 +12,7 @@ from streamlog.overview.look import overview_of
 from streamlog.overview.model import RateWindow, RootKind, RootOverview, TopicOverview, as_json
 from streamlog.overview.timeline import Timeline, offsets_per_step
 from streamlog.root.manager import LogManager
+from streamlog.web.pages import report_page
 from tests.support.broker_disk import Disk
 from tests.support.object_root import root_at, url  # noqa: F401 - a fixture
 from tests.support.shown_root import HOUR, HOURS, NOW, PER_HOUR, make_shown_root
@@ -116,6 +117,17 @@ def test_a_damaged_partition_does_not_hide_the_others(root: str) -> None:
     assert found.verdict in ("damage", "repairable")
     assert any(each.where == "hostile-0" for each in found.health)
     assert topic_of(found, "orders").records == HOURS * PER_HOUR + 1
+
+
+def test_empty_topics_and_roots_are_shown(tmp_path: Path) -> None:
+    with LogManager.open(tmp_path / "root", create=True) as manager:
+        assert look(tmp_path / "root").topics == ()
+        manager.create_topic("empty", 2, {"cleanup.policy": "compact"})
+        found = look(tmp_path / "root")
+    empty = topic_of(found, "empty")
+    assert [each.records for each in empty.partitions] == [0, 0]
+    assert (empty.skew, empty.newest_ms, sum(empty.rate)) == (None, None, 0)
+    assert report_page(found).count("empty") > 1
 
 
 def test_there_must_be_a_root(tmp_path: Path) -> None:
