@@ -8,6 +8,8 @@ import pytest
 
 from streamlog import Header, LogManager, Record, read_table
 from streamlog.bucket.root import BucketRoot
+from streamlog.bucket.spans import narrowed
+from streamlog.bucket.state import BucketPartition, Stretch
 from streamlog.clock import ManualClock
 from streamlog.errors import (
     CorruptRecordError,
@@ -21,10 +23,12 @@ from streamlog.errors import (
 from streamlog.fs.log_root import LogRoot
 from streamlog.health.findings import Finding, FindingKind
 from streamlog.health.verify import verify
+from streamlog.maintenance.bucket_runner import BucketMaintenance
 from streamlog.partition.epochs import EpochEntry, LeaderEpochCache
 from streamlog.partition.reader import LogReader
 from streamlog.store.remote import open_store
 from streamlog.topic import TopicPartition
+from streamlog.transfer import bucket_source
 from streamlog.transfer.bucket_source import BucketSource
 from streamlog.transfer.bucket_target import BucketTarget
 from streamlog.transfer.copying import CopiedPartition, CopyRequest, TopicCopier
@@ -322,3 +326,72 @@ def test_leader_epochs_without_records_are_kept(source: Path, tmp_path: Path) ->
     copy(f"file://{tmp_path}/bucket", tmp_path / "back", topics=("orders",))
     with LogReader.open(tmp_path / "back" / "orders-0") as reader:
         assert reader.leader_epochs.entries == entries
+
+
+# ---- while others work ------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", ["file://{}/bucket", "{}/there"])
+def test_writers_at_the_source_go_on_meanwhile(source: Path, tmp_path: Path, kind: str) -> None:
+    target = kind.format(tmp_path)
+    before = batches(source, A)
+    written = iter(range(300, 1000, 10))
+
+    def write(size: int) -> None:
+        if size:
+            fill(source, next(written), 10)
+
+    there = open_target(target)
+    request = CopyRequest(topics=("orders",), partitions=(0,))
+    copier = TopicCopier(open_source(str(source)), there, request, on_progress=write)
+    (copied,) = copier.run()
+    there.close()
+    assert copied.end_offset == 300
+    assert batches(target, A) == before
+    copy(source, target, topics=("orders",))
+    assert batches(target, A) == batches(source, A)
+    assert len(batches(source, A)) > len(before) + 3
+
+
+def test_maintenance_of_the_source_moves_records_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_source, "FETCH_BYTES", 1)
+    store, clock = open_store("memory:///"), ManualClock()
+    root = BucketRoot(store, clock=clock, random=random.Random(0))
+    root.create()
+    root.create_topic("orders", configs={"internal.segment.bytes": 2000, "retention.ms": -1})
+    for version in range(8):
+        rows = [b"%d.%d" % (version, number) for number in range(60)]
+        commit(root, "q", version, stage(root, "q", version, {A: rows}))
+    other = BucketRoot(store, clock=clock, random=random.Random(1))
+    other.refresh()
+
+    def maintain(size: int) -> None:
+        if not size or other.state.partitions[A].stretches[0].is_sealed:
+            return
+        with BucketMaintenance(other, scratch=str(tmp_path / "scratch")) as maintenance:
+            maintenance.run()
+            clock.advance(60_000)  # file.delete.delay.ms: the staged objects go
+            maintenance.run()
+
+    target = DirectoryTarget(LogRoot.at(tmp_path / "there"))
+    copier = TopicCopier(BucketSource(root), target, CopyRequest(), on_progress=maintain)
+    (copied,) = copier.run()
+    target.close()
+    assert other.state.partitions[A].stretches[0].is_sealed
+    assert (copied.end_offset, copied.batches) == (480, 48)
+    offsets = read_table(str(tmp_path / "there"), topic="orders")["offset"].to_pylist()
+    assert offsets == list(range(480))
+
+
+def test_a_range_names_later_segments_that_know_of_aborts() -> None:
+    def segment(base: int, transactions: int) -> Stretch:
+        return Stretch(f"{base}.log", 0, 9, base, base + 10, 0, transactions=transactions)
+
+    kinds = (-1, 0, 2, -1, 1, 0)
+    all_of = tuple(segment(10 * at, kind) for at, kind in enumerate(kinds))
+    state = BucketPartition(end_offset=60, stretches=all_of)
+    bases = [
+        [each.base_offset for each in narrowed(state, start, end).stretches]
+        for start, end in ((0, 10), (10, 20), (15, 25), (30, 40), (50, 60))
+    ]
+    assert bases == [[0], [10, 20, 40], [10, 20, 40], [30], [50]]

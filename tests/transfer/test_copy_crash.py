@@ -22,6 +22,7 @@ from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.health.findings import Finding, FindingKind
 from streamlog.health.verify import verify
+from streamlog.maintenance.bucket_runner import BucketMaintenance
 from streamlog.records.record import Record
 from streamlog.root.manager import LogManager
 from streamlog.store.api import ObjectStore
@@ -244,3 +245,28 @@ def test_a_crash_while_new_records_are_copied_to_a_directory() -> None:
 
     report = every_crash_point(workload, check, prepared=source, seeds=SEEDS, select=is_chosen)
     assert report.states > 20
+
+
+def test_maintenance_spares_what_an_unfinished_copy_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two days later, what was placed is still there, and what was uploaded in vain is not."""
+    monkeypatch.setattr(bucket_target, "PLACED_BYTES", 1)
+    fs = made_source(24)
+    wanted = content(DirectorySource(root_at("/source", fs)))
+    for number in range(8, 60, 6):
+        store, clock = open_store("memory:///"), ManualClock(NOW)
+        monkeypatch.setattr("tests.transfer.test_copy_crash.CLOCK", clock)
+        dying = FaultyStore(store, [StoreFault(first=number, is_crash=True)])
+        with contextlib.suppress(SimulatedCrash):
+            copy_into(dying, fs, number)
+        clock.advance(2 * 24 * 3600 * 1000)
+        root = bucket_at(store, 7)
+        root.refresh()
+        scratch = MemoryFileSystem()
+        with BucketMaintenance(root, fs=scratch, scratch="/scratch") as maintenance:
+            maintenance.run()
+        assert root.state.builds == {}
+        named = {*root.state.uses}
+        left = {each.key for each in store.list("") if each.key.endswith(".log")}
+        assert left == named
+        copy_into(store, fs, number + 1000)
+        assert seen_in(store) == wanted
