@@ -30,7 +30,7 @@ The names of files inside a partition's directory belong to `streamlog.segment.f
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
@@ -358,6 +358,11 @@ class LogRoot:
     def copying(self) -> str:
         """The root of topics that are being copied here: nobody sees them before they are whole."""
         return f"{self.state}/copying"
+
+    @property
+    def unfinished(self) -> "LogRoot":
+        """`copying`, as a root."""
+        return replace(self, path=self.copying)
 
     @property
     def damaged(self) -> str:

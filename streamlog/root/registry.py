@@ -492,7 +492,8 @@ def _partitions_to_add(root: LogRoot, topic: str, partitions: int | None) -> lis
 def delete_topic(root: LogRoot, topic: str) -> list[str]:
     """Delete a topic with all its records, durably; return the paths of foreign files left behind.
 
-    Only files of logs are removed. A directory with other files keeps them, and its name.
+    Only files of logs are removed. A directory with other files keeps them, and its name. Without
+    such a topic, one that is being copied here is deleted, which nobody sees.
 
     Raises:
         UnknownTopicError: There is no such topic.
@@ -501,8 +502,11 @@ def delete_topic(root: LogRoot, topic: str) -> list[str]:
             has left the list, its next creation or deletion finishes the deletion.
     """
     _check_ours(root, topic)
+    unfinished = root.unfinished
     with registry_locked(root):
         is_there = topic_exists(root, topic)
+        if not is_there and root.fs.stat(unfinished.topic_properties(topic)) is not None:
+            return delete_topic(unfinished, topic)
         if not is_there and root.fs.stat(root.deleted_topic(topic)) is None:
             raise unknown_topic_error(root.path, topic, list_topics(root), is_wanted=False)
         if is_there:

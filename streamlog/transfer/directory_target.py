@@ -8,7 +8,12 @@ written last. A topic that is there already gets more records, as from a produce
 from collections.abc import Callable, Iterator
 
 from streamlog.bucket.segments import APPENDS, WholeBatches, cut_batches
-from streamlog.errors import InconsistentTopicIdError, InvalidRequestError, command_at
+from streamlog.errors import (
+    InconsistentTopicIdError,
+    InvalidRequestError,
+    TopicExistsError,
+    command_at,
+)
 from streamlog.fs.files import write_file_atomically
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.checkpoints import (
@@ -58,7 +63,7 @@ class DirectoryTarget:
     def __init__(self, root: LogRoot) -> None:
         make_root(root)
         self._root, self.name = root, root.path
-        self._hidden = LogRoot(root.copying, root.fs, root.clock, root.random)
+        self._hidden = root.unfinished
         self._managers: dict[str, LogManager] = {}
 
     def begin(self, topic: CopyTopic) -> tuple[str, ...]:
@@ -150,13 +155,20 @@ class DirectoryTarget:
 
     def _is_moving(self, topic: str) -> bool:
         """Whether a hidden topic is complete, and was being moved into place."""
-        names = self._root.fs.list(self._root.path)
-        fs, at = self._root.fs, self._root
+        at, fs = self._root, self._root.fs
         return topic_exists(at, topic) or any(
-            fs.stat(self._hidden.partition(partition)) is None
-            for partition in self._numbered(topic)
-            if str(partition) in names
+            fs.stat(self._hidden.partition(each)) is None for each in self._numbered(topic)
         )
+
+    def _refuse_another(self, topic: str) -> None:
+        """Refuse a topic of the same name that was created during the copy."""
+        left = partition_directories(self._hidden, topic)
+        if topic_exists(self._root, topic) and left:
+            raise TopicExistsError(
+                f"topic {topic} was created while it was copied here",
+                path=self.name,
+                hint=f"{command_at(self.name, f'topics delete {topic}')}, then copy again",
+            )
 
     def _numbered(self, topic: str) -> list[TopicPartition]:
         """Return the partitions of a hidden topic, moved or not."""
@@ -173,6 +185,7 @@ class DirectoryTarget:
             manager.close()
         root, fs = self._root, self._root.fs
         with registry_locked(root):
+            self._refuse_another(topic)
             if not topic_exists(root, topic):
                 if not self._is_moving(topic):
                     refuse_taken_name(root.path, topic, list_topics(root))

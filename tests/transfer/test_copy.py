@@ -317,6 +317,27 @@ def test_a_topic_that_is_being_copied_is_taken_but_can_be_deleted(
     root.create_topic("orders")
 
 
+def test_a_topic_created_during_its_copy_is_refused_and_a_copy_can_be_given_up(
+    source: Path, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    target = DirectoryTarget(LogRoot.at(there))
+    target.begin(DirectorySource(LogRoot.at(source)).topics()["orders"])
+    target.close()
+    with LogManager.open(there) as manager:
+        manager.create_topic("orders")
+    with pytest.raises(TopicExistsError, match="created while it was copied"):
+        copy(source, there, topics=("orders",))
+    with LogManager.open(there) as manager:
+        manager.delete_topic("orders")
+        manager.delete_topic("orders")  # the unfinished copy
+        with pytest.raises(UnknownTopicError):
+            manager.delete_topic("orders")
+    assert not DirectoryTarget(LogRoot.at(there)).is_hidden("orders")
+    copy(source, there, topics=("orders",))
+    assert batches(there, A) == batches(source, A)
+
+
 def test_leader_epochs_without_records_are_kept(source: Path, tmp_path: Path) -> None:
     """Compaction may take the first batches of an epoch; the checkpoint still knows its start."""
     entries = (EpochEntry(0, 0), EpochEntry(3, 95), EpochEntry(9, 250))
