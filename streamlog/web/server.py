@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, quote, urlencode
 
 from starlette.applications import Starlette
@@ -66,6 +66,21 @@ _LEAST_AGE_MS: Final = 1000.0
 _TYPES: Final = {"style.css": "text/css", "app.js": "text/javascript"}
 _FILTERS: Final = ("key", "text", "path", "equals")
 _KINDS: Final = {-1: "no timestamp", 0: "create time", 1: "log append time"}
+
+
+class _Bounds(NamedTuple):
+    """A partition and what can be read of it."""
+
+    partition: int
+    log_start_offset: int
+    log_end_offset: int
+
+
+class _Topic(NamedTuple):
+    """A topic, as the pages about its records know it."""
+
+    name: str
+    partitions: list[_Bounds]
 
 
 class LogPages:
@@ -168,6 +183,12 @@ class LogPages:
         names = [each.name for each in root.topics]
         raise unknown_topic_error(root.path, name, names, is_wanted=False)
 
+    def _bounds(self, request: Request) -> _Topic:
+        """Return the partitions of a topic; unlike the overview, cheap on the largest root."""
+        name = request.path_params["topic"]
+        ranges = ranges_of(self._path, RecordQuery(topic=name))
+        return _Topic(name, [_Bounds(each.partition, start, end) for each, start, end in ranges])
+
     def home(self, request: Request) -> Response:
         """Show the whole root."""
         return self._page("home.html", root=self._overview())
@@ -208,7 +229,7 @@ class LogPages:
 
     def records(self, request: Request) -> Response:
         """Search for records and show them."""
-        _, topic = self._topic(request)
+        topic = self._bounds(request)
         query = self._query(request)
         rows = request.query_params.get("rows", "")
         count = int(rows) if rows.isascii() and rows.isdigit() and len(rows) < 6 else 0
@@ -236,7 +257,7 @@ class LogPages:
 
     def record(self, request: Request) -> Response:
         """Show one record."""
-        _, topic = self._topic(request)
+        topic = self._bounds(request)
         offset = request.path_params["offset"]
         partition = TopicPartition(topic.name, request.path_params["partition"])
         found = one_record(self._path, partition, offset)
@@ -252,7 +273,6 @@ class LogPages:
 
     def download(self, request: Request) -> Response:
         """Send the records of a range as a file."""
-        self._topic(request)
         query = self._query(request, cursor="")
         is_parquet = request.query_params.get("format") == "parquet"
         ranges = ranges_of(self._path, query)
@@ -265,9 +285,8 @@ class LogPages:
     # ---- tail --------------------------------------------------------------------------------
     def tail(self, request: Request) -> Response:
         """Show records as they arrive."""
-        _, topic = self._topic(request)
-        ends = ranges_of(self._path, RecordQuery(topic=topic.name))
-        return self._page("tail.html", topic=topic, cursor=_cursor(ends))
+        topic = self._bounds(request)
+        return self._page("tail.html", topic=topic, cursor=_cursor(topic))
 
     def tail_rows(self, request: Request) -> Response:
         """Return the records after a cursor as rows of a table, and the next cursor."""
@@ -290,7 +309,7 @@ class LogPages:
     # ---- changes -----------------------------------------------------------------------------
     def write(self, request: Request) -> Response:
         """Show the forms for changes."""
-        _, topic = self._topic(request)
+        topic = self._bounds(request)
         done = request.query_params.get("done")
         return self._page("write.html", topic=topic, token=self._token.value, done=done)
 
@@ -374,8 +393,8 @@ def _browse(topic: str, partition: int) -> str:
     return f"{_address(topic)}/records?partition={partition}"
 
 
-def _cursor(ends: list[tuple[TopicPartition, int, int]]) -> str:
-    return ",".join(f"{each.partition}:{end}" for each, _, end in ends)
+def _cursor(topic: _Topic) -> str:
+    return ",".join(f"{each.partition}:{each.log_end_offset}" for each in topic.partitions)
 
 
 def _asset(request: Request) -> Response:
