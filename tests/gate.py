@@ -2,8 +2,8 @@
 
     python -m tests.gate [PART…]
 
-All parts run, even after a failure, two at a time: a part that waits, for a JVM or a time limit,
-leaves the processors to the other one. The output of a part appears when it ends, that of a single
+All parts run, even after a failure, three at a time: a part that waits, for a JVM or a time limit,
+leaves the processors to the others. The output of a part appears when it ends, that of a single
 part at once. What failed is shown again at the end; the last line counts the tests.
 """
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / ".cache" / "gate"
 DEMO = REPORTS / "demo"
 TOOLS = Path(sys.executable).parent
-PARTS_AT_ONCE = 2
+PARTS_AT_ONCE = 3
 SHOWN = 3_000  # characters of a failure at each of its ends
 AT_ONCE = ("-n", "2", "--dist", "worksteal")
 FILES_AT_ONCE = ("-n", "2", "--dist", "loadfile")  # keeps each file's shared fixtures in one worker
@@ -165,7 +165,7 @@ def run(part: Part, output: IO[bytes] | None = None) -> Result:
 
 
 def run_all(parts: list[Part]) -> Iterator[Result]:
-    """Run parts two at a time, and print the output of each when it ends."""
+    """Run parts three at a time, and print the output of each when it ends."""
     if len(parts) == 1:
         yield run(parts[0])
         return

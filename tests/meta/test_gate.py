@@ -1,4 +1,4 @@
-"""The gate runs two parts at a time, keeps what they print apart, and misses no failure."""
+"""The gate runs parts at the same time, keeps what they print apart, and misses no failure."""
 
 import sys
 import time
@@ -30,7 +30,7 @@ def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "reports"
 
 
-def test_two_parts_run_at_a_time(
+def test_parts_run_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     one, two = tmp_path / "one", tmp_path / "two"

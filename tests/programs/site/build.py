@@ -18,6 +18,7 @@ import click
 ROOT = Path(__file__).resolve().parents[3]
 SITE = ROOT / ".cache" / "site"
 COPIED = (
+    "conf/*.json",
     "README.md",
     ".github/*.md",
     "docs/*.md",
