@@ -36,6 +36,7 @@ def ui(
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             door.bind((host, port))
+            door.listen()  # a request that comes before the server runs waits
         except OSError as error:
             raise InvalidOptionError(
                 "cannot listen there",

@@ -19,7 +19,8 @@ RATE_HEIGHT: Final = 100.0
 _THINNEST: Final = 2.0
 _THINNEST_SEGMENT: Final = 6.0  # one that was written within a moment is seen, too
 _GAP: Final = 0.8
-_DRAWN: Final = 400  # segments of a partition; the oldest and the newest ones
+_DRAWN: Final = 400  # segments of a partition at most: the oldest and the newest ones
+_DRAWN_IN_ALL: Final = 20_000  # about; keeps the page of a huge root at a few megabytes
 
 
 class RateBar(NamedTuple):
@@ -78,21 +79,27 @@ class SegmentRow(NamedTuple):
     left_out: int
 
 
-def segment_rows(topic: TopicOverview, now_ms: int) -> list[SegmentRow]:
+def segment_rows(topic: TopicOverview, root: RootOverview) -> list[SegmentRow]:
     """Return the time line of a topic: from its oldest record to its newest.
 
     Segments without timestamps are not on it.
     """
+    partitions = sum(len(each.partitions) for each in root.topics)
+    most = max(8, min(_DRAWN, _DRAWN_IN_ALL // max(1, partitions)))
     oldest, newest = topic.oldest_ms, topic.newest_ms
     if oldest is None or newest is None:
         return []
     scale = WIDTH / max(1, newest - oldest)
-    return [_row(each, oldest, scale, now_ms) for each in topic.partitions if each.segments]
+    now_ms = root.taken_ms
+    return [_row(each, oldest, scale, now_ms, most) for each in topic.partitions if each.segments]
 
 
-def _row(partition: PartitionOverview, oldest: int, scale: float, now_ms: int) -> SegmentRow:
+def _row(
+    partition: PartitionOverview, oldest: int, scale: float, now_ms: int, most: int
+) -> SegmentRow:
     dated = [each for each in partition.segments if each.last_ms is not None]
-    drawn = dated if len(dated) <= _DRAWN else dated[: _DRAWN // 2] + dated[-_DRAWN // 2 :]
+    half = most // 2
+    drawn = dated if len(dated) <= most else dated[:half] + dated[-half:]
     return SegmentRow(
         partition,
         [_bar(each, oldest, scale, now_ms) for each in drawn],

@@ -26,7 +26,8 @@ from streamlog.words import (
 
 __all__ = ["render", "report_page"]
 
-_LISTED: Final = 200  # segments of a topic in a table
+_LISTED: Final = 200  # segments of a topic in a table at most
+_LISTED_IN_ALL: Final = 4000
 _STEPS: Final = {60_000: "minute", 3_600_000: "hour"}
 
 
@@ -112,14 +113,15 @@ def _lag_of(topic: str, root: RootOverview) -> str:
     return number_text(max(lags)) if lags else "-"
 
 
-def _listed_segments(topic: TopicOverview) -> list[tuple[int, SegmentOverview]]:
+def _listed_segments(topic: TopicOverview, root: RootOverview) -> list[tuple[int, SegmentOverview]]:
     """Return the first segments of a topic with their partitions, oldest first."""
     every: Iterable[tuple[int, SegmentOverview]] = (
         (partition.partition, segment)
         for partition in topic.partitions
         for segment in partition.segments
     )
-    return list(islice(every, _LISTED))
+    most = max(5, min(_LISTED, _LISTED_IN_ALL // len(root.topics)))
+    return list(islice(every, most))
 
 
 def _setting_text(value: str, key: str) -> str:

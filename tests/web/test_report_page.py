@@ -1,6 +1,7 @@
 """The report: one page that needs nothing else, whatever the log contains."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -97,6 +98,17 @@ def test_diagrams_and_wide_tables_have_names(page: str) -> None:
         if attributes.get("role") == "region":
             assert attributes["aria-label"]
             assert attributes["tabindex"] == "0"
+
+
+def test_the_page_of_a_huge_root_is_of_a_size_that_opens(root: str) -> None:
+    found = overview_of(root, clock=ManualClock(NOW))
+    orders = next(each for each in found.topics if each.name == "orders")
+    long = replace(orders.partitions[0], segments=orders.partitions[0].segments * 100)
+    wide = replace(orders, partitions=(long,) * 20)
+    many = tuple(replace(wide, name=f"orders-{number}") for number in range(100))
+    page = report_page(replace(found, topics=many))  # 1,200,000 segments
+    assert "segments in the middle not drawn" in page
+    assert len(page) < 16 << 20
 
 
 # ---- the command --------------------------------------------------------------------------------

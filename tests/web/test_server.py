@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from streamlog.root.manager import LogManager
 from streamlog.web.record_search import SearchLimits
 from streamlog.web.server import LogPages
-from tests.support.cli import ok, streamlog
+from tests.support.cli import ok, start, streamlog
 from tests.support.log_pages import Browser, serving
 from tests.support.object_root import root_at, url  # noqa: F401 - a fixture
 from tests.support.shown_root import HOSTILE, HOURS, PER_HOUR, make_shown_root
@@ -261,3 +262,14 @@ def test_the_command_listens_on_the_loopback_only(root: str, listen: str) -> Non
 
 def test_the_command_needs_a_root() -> None:
     assert streamlog("ui", "/nowhere/at/all").code == 2
+
+
+def test_the_command_serves_until_it_is_interrupted(root: str) -> None:
+    process = start("ui", root, "--listen", "127.0.0.1:0")
+    assert process.stderr is not None
+    told = process.stderr.readline().decode()
+    (port,) = re.findall(r"http://127\.0\.0\.1:(\d+)/ \(read-only\)", told)
+    assert b"orders" in Browser(int(port)).get("/").body
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+    assert (process.returncode, out, error) == (130, b"", b"")
