@@ -63,17 +63,22 @@ def bound_of(source: SourcePartition, *, to_time: int | None, is_stable_only: bo
 
 
 def _before_open_transactions(source: SourcePartition, end: int) -> int:
-    """Return the first offset of the transactions that are open at `end`, or `end`."""
+    """Return the last offset up to `end` that no transaction reaches across."""
     begun: dict[int, int] = {}
+    ended: list[tuple[int, int]] = []  # first offset, and offset of the marker
     for piece in source.pieces(source.log_start_offset, end):
         table = piece.table
         for row in np.flatnonzero(table.is_transactional & (table.base_offset < end)).tolist():
-            producer = int(table.producer_id[row])
-            if table.is_control[row]:
-                begun.pop(producer, None)
-            else:
-                begun.setdefault(producer, int(table.base_offset[row]))
-    return min([end, *begun.values()])
+            producer, offset = int(table.producer_id[row]), int(table.base_offset[row])
+            if not table.is_control[row]:
+                begun.setdefault(producer, offset)
+            elif producer in begun:
+                ended.append((begun.pop(producer), offset))
+    end = min([end, *begun.values()])
+    for first, marker in sorted(ended, key=lambda each: -each[1]):
+        if first < end <= marker:  # without what came before `end`, it is open there
+            end = first
+    return end
 
 
 def _before_aborted(source: SourcePartition, end: int) -> int:

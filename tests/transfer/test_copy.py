@@ -227,6 +227,29 @@ def test_a_copy_up_to_a_time_ends_inside_a_batch(source: Path, tmp_path: Path, k
         copy(source, target, topics=("orders",), partitions=(0,), to_time=1050)
 
 
+def test_no_transaction_is_open_at_the_end_of_a_copy_up_to_a_time(tmp_path: Path) -> None:
+    disk = unpack("C-broker/clean-log.dir.tar.gz", tmp_path / "unpacked")
+    (log_dir,) = {path.parent.parent for path in disk.rglob("txn-0/*.log")}
+    whole = open_source(str(log_dir)).open(TopicPartition("txn", 0))
+    pieces = whole.pieces(0, whole.end_offset)
+    times = sorted({time for each in pieces for time in each.table.max_timestamp.tolist()})
+    committed = read_table(str(log_dir), topic="txn", partitions=[0])
+    ends = set()
+    for number, time in enumerate(times[-1 :: -len(times) // 8]):
+        there = tmp_path / str(number)
+        copy(log_dir, there, topics=("txn",), to_time=time)
+        with LogReader.open(there / "txn-0") as reader:
+            assert reader.open_transactions == []
+            end = reader.log_end_offset
+            assert reader.last_stable_offset == end
+        found = read_table(str(there), topic="txn", partitions=[0])
+        assert found == committed.slice(0, found.num_rows)
+        assert all(offset >= end for offset in committed["offset"].to_pylist()[found.num_rows :])
+        assert all(int(each.timestamp() * 1000) <= time for each in found["timestamp"].to_pylist())
+        ends.add(end)
+    assert len(ends) > 2
+
+
 def test_a_time_before_and_after_all_records(source: Path, tmp_path: Path) -> None:
     copy(source, tmp_path / "none", topics=("orders",), to_time=1)
     assert read_table(str(tmp_path / "none"), topic="orders").num_rows == 0
