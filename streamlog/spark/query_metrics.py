@@ -45,6 +45,7 @@ __all__ = ["ExportedMetrics", "export_metrics"]
 
 _log = logging.getLogger(__name__)
 _LOOPBACK: Final = "127.0.0.1"
+_WRITE_EVERY_MS: Final = 1_000  # triggers may take milliseconds; an idle query reports every 10 s
 
 
 def export_metrics(
@@ -57,8 +58,9 @@ def export_metrics(
     """Publish metrics of all streaming queries of a session for Prometheus.
 
     Args:
-        spark: The session; all of its queries count, whatever they read or write.
-        textfile: A file for the textfile collector of node_exporter, replaced after each trigger.
+        spark: The session, a classic one; all of its queries count, whatever they read or write.
+        textfile: A file for the textfile collector of node_exporter, replaced after triggers, at
+            most once a second, and when a query idles or ends.
         port: A port of the loopback interface to answer scrapes on; 0 takes a free one.
         path: The log root that the queries read: adds lag in time, bytes, and all partitions,
             measured at each scrape.
@@ -112,6 +114,7 @@ class ExportedMetrics:
         self._sizes = None if roots is None else LagMeter(roots)
         self._publisher = Publisher(self, textfile=textfile, listen=listen)
         self._publisher.write()
+        self._written_ms = SystemClock().monotonic_ms()
         self.port = self._publisher.port
         self.listener = _Reports(self)
 
@@ -120,7 +123,7 @@ class ExportedMetrics:
         """Note that a query runs."""
         with self._guard:
             self._query(query_id, name).is_active = True
-        self._write()
+        self.write()
 
     def progressed(self, progress: Mapping[str, Any]) -> None:
         """Note the progress of a query, as Spark's JSON."""
@@ -131,7 +134,16 @@ class ExportedMetrics:
                 query.input_bytes += self._bytes_of(progress)
             except StreamLogError as error:
                 _log.warning("bytes of a batch are not counted: %s", error)
-        self._write()
+        if SystemClock().monotonic_ms() - self._written_ms >= _WRITE_EVERY_MS:
+            self.write()
+
+    def write(self) -> None:
+        """Write the file; a failure is logged, since nothing may stop a query."""
+        self._written_ms = SystemClock().monotonic_ms()
+        try:
+            self._publisher.write()
+        except StreamLogError as error:
+            _log.warning("metrics not written: %s", error)
 
     def terminated(self, query_id: str, *, has_failed: bool) -> None:
         """Note that a query has ended."""
@@ -139,19 +151,13 @@ class ExportedMetrics:
             query = self._query(query_id, None)
             query.is_active = False
             query.failures += has_failed
-        self._write()
+        self.write()
 
     def _query(self, query_id: str, name: str | None) -> "_Query":
         query = self._queries.setdefault(query_id, _Query(name or query_id))
         if name is not None:
             query.name = name
         return query
-
-    def _write(self) -> None:
-        try:
-            self._publisher.write()
-        except StreamLogError as error:
-            _log.warning("metrics not written: %s", error)
 
     def _bytes_of(self, progress: Mapping[str, Any]) -> int:
         if self._sizes is None:
@@ -309,7 +315,8 @@ class _Reports(StreamingQueryListener):
         self._exported.progressed(json.loads(event.progress.json))
 
     def onQueryIdle(self, event: object) -> None:  # noqa: N802 - Spark's name
-        """Do nothing: there is nothing new."""
+        """Write the file: a trigger may have been too soon after another one for that."""
+        self._exported.write()
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
         """Note the end."""
