@@ -7,9 +7,13 @@ import pytest
 
 import streamlog.spark
 from streamlog.fs.log_root import LogRoot
+from streamlog.maintenance.bucket_runner import BucketMaintenance
 from streamlog.maintenance.runner import Maintenance
 from streamlog.root.deeds import read_deeds
 from streamlog.root.readers import list_readers
+from streamlog.topic import TopicPartition
+from tests.support.log_root import ObjectRoot
+from tests.support.object_root import root_at
 from tests.support.sink import run_available, sorted_values, stream_of
 from tests.support.spark_session import Collected
 
@@ -136,6 +140,60 @@ def test_maintenance_keeps_what_comes_after_the_last_run_of_a_query(spark, eager
     with Maintenance(eager.path) as maintenance:
         maintenance.run()
     assert 0 < start_of(eager, "out") <= 20
+    assert read() == numbered(20, 60)
+
+
+# ---- in an object store ---------------------------------------------------------------------
+@pytest.fixture
+def eager_store(tmp_path):
+    """The same as `eager` in an object store."""
+    settings = {"log.retention.check.interval.ms": "1"}
+    opened = ObjectRoot(f"file://{tmp_path}/bucket", **settings)
+    opened.create("in", **{"retention.ms": -1})
+    opened.manager.create_topic("out", 1, SMALL)
+    return opened
+
+
+def start_in(store):
+    return root_at(store.path).state.partitions[TopicPartition("out", 0)].log_start_offset
+
+
+def test_an_object_store_is_maintained_between_triggers(spark, eager_store, tmp_path):
+    """By the sink, and by a listener; a listener's reports are those of the root."""
+    eager_store.append("in", 0, numbered(0, 40))
+    writer = copying(spark, eager_store, tmp_path / "cp", maintenance="auto")
+    assert run_available(writer) is None
+    wait_until(lambda: start_in(eager_store) > 0)
+    before = start_in(eager_store)
+    eager_store.append("in", 0, numbered(40, 80))
+    with streamlog.spark.maintain(spark, eager_store.path) as maintained:
+        assert run_available(copying(spark, eager_store, tmp_path / "cp")) is None
+        wait_until(lambda: start_in(eager_store) > before)
+        wait_until(lambda: maintained.reports)
+    told = {deed.action for report in maintained.reports for deed in report.deeds}
+    assert "build" in told
+    assert not [error for report in maintained.reports for error in report.errors]
+    kept = sorted_values(eager_store.path, "out")
+    assert kept == numbered(80 - len(kept), 80)
+
+
+def test_an_object_store_keeps_what_a_group_has_not_finished(spark, eager_store, tmp_path):
+    def read():
+        collected = Collected()
+        stream = stream_of(spark, eager_store.path, "out", **{"kafka.group.id": "billing"})
+        writer = stream.writeStream.foreachBatch(collected.add)
+        assert run_available(writer.option("checkpointLocation", str(tmp_path / "cp"))) is None
+        return sorted(row.value.decode() for row in collected.rows)
+
+    for first in range(0, 20, 5):
+        eager_store.append("out", 0, numbered(first, first + 5))
+    assert read() == numbered(0, 20)
+    for first in range(20, 60, 5):
+        eager_store.append("out", 0, numbered(first, first + 5))
+    with BucketMaintenance(root_at(eager_store.path)) as maintenance:
+        maintenance.run()
+        maintenance.run()
+    assert 0 < start_in(eager_store) <= 20
     assert read() == numbered(20, 60)
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.cli import ok
+from tests.support.log_root import BOTH_KINDS
 from tests.support.sink import (
     Checkpoint,
     run_available,
@@ -37,6 +38,7 @@ def numbered(first, last):
     return [f"row {number:03d}" for number in range(first, last)]
 
 
+@BOTH_KINDS
 def test_each_row_arrives_once_over_restarts(root, copying, checkpoint):
     root.append("in", 0, numbered(0, 5))
     assert copying() is None
@@ -47,6 +49,7 @@ def test_each_row_arrives_once_over_restarts(root, copying, checkpoint):
     assert checkpoint.batches() == [0, 1, 2, 3, 4]
 
 
+@BOTH_KINDS
 def test_the_last_batch_again_is_a_replay(root, copying, checkpoint):
     root.append("in", 0, numbered(0, 6))
     copying()
@@ -62,6 +65,7 @@ def test_the_last_batch_again_is_a_replay(root, copying, checkpoint):
     assert sorted_values(root.path, "out") == numbered(0, 7)
 
 
+@BOTH_KINDS
 def test_a_checkpoint_taken_back_to_the_same_ranges_is_a_replay(root, copying, checkpoint):
     root.append("in", 0, numbered(0, 6))
     copying()
@@ -73,6 +77,7 @@ def test_a_checkpoint_taken_back_to_the_same_ranges_is_a_replay(root, copying, c
     assert sorted_values(root.path, "out") == numbered(0, 6)
 
 
+@BOTH_KINDS
 def test_a_batch_lost_by_spark_and_planned_larger_stops_loudly(root, copying, checkpoint):
     root.append("in", 0, numbered(0, 5))
     copying()

@@ -1,7 +1,12 @@
 """A log root to write to, as a fixture of `tests.spark` and `tests.arrow`."""
 
+import pyarrow as pa
 import pytest
 
+from streamlog.arrow.table_writer import write_table
+from streamlog.bucket.manager import BucketManager
+from streamlog.bucket.places import shared_store
+from streamlog.bucket.root import BucketRoot
 from streamlog.records.record import Record
 from streamlog.root.manager import LogManager
 
@@ -29,9 +34,35 @@ class Root:
         return self.manager.log(topic, partition)
 
 
+class ObjectRoot(Root):
+    """The same in an object store."""
+
+    def __init__(self, url, **server):
+        self.path = url
+        BucketRoot(shared_store(url)).create(server)
+        self.manager = BucketManager(url)
+
+    def append(self, topic, partition, values, *, timestamp=1_700_000_000_000, key=None):
+        """Commit values (text, or bytes)."""
+        count = len(values)
+        rows = {
+            "key": pa.array([key] * count, pa.binary()),
+            "value": list(values),
+            "partition": pa.array([partition] * count, pa.int32()),
+            "timestamp": pa.array([timestamp] * count, pa.timestamp("ms", tz="UTC")),
+        }
+        return write_table(pa.table(rows), self.path, topic)
+
+
+BOTH_KINDS = pytest.mark.parametrize("root", ["directory", "object store"], indirect=True)
+
+
 @pytest.fixture
-def root(tmp_path):
-    """A new log root, closed at the end."""
+def root(request, tmp_path):
+    """A new log root, closed at the end; in an object store where a test asks for `BOTH_KINDS`."""
+    if getattr(request, "param", "directory") == "object store":
+        yield ObjectRoot(f"file://{tmp_path}/bucket")
+        return
     opened = Root(tmp_path / "log")
     yield opened
     opened.manager.close()

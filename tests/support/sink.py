@@ -9,14 +9,18 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
+from streamlog.bucket.read_roots import BucketReadRoots
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.reader import LogReader
 from streamlog.records.record import Record
 from streamlog.root.topics import partition_directories
+from streamlog.store.urls import is_store_url
 
 
 def records_of(root: str | os.PathLike[str], topic: str) -> dict[int, list[Record]]:
     """Return the records of a topic according to a fresh reader, by partition in offset order."""
+    if is_store_url(str(root)):
+        return _committed(str(root), topic)
     found = {}
     for partition, path in partition_directories(LogRoot.at(str(root)), topic).items():
         with LogReader.open(path) as reader:
@@ -26,6 +30,20 @@ def records_of(root: str | os.PathLike[str], topic: str) -> dict[int, list[Recor
                 info = reader.read(offset, 1 << 24)
                 found[partition] += info.records()
                 offset = info.next_offset
+    return found
+
+
+def _committed(url: str, topic: str) -> dict[int, list[Record]]:
+    found: dict[int, list[Record]] = {}
+    roots = BucketReadRoots(url)
+    for partition in sorted(each for each in roots.state().partitions if each.topic == topic):
+        reader = roots.open(partition)
+        found[partition.partition] = []
+        offset = reader.log_start_offset
+        while offset < reader.log_end_offset:
+            info = reader.read(offset)
+            found[partition.partition] += info.records()
+            offset = info.next_offset
     return found
 
 
