@@ -17,6 +17,7 @@ from streamlog.overview.commit_apps import committing_apps
 from streamlog.overview.health import (
     by_severity,
     remark_of_error,
+    remarks_of_replicas,
     remarks_of_root,
     remarks_of_topics,
     remarks_of_verify,
@@ -83,6 +84,7 @@ def overview_of_directory(
     remarks = [
         *look.remarks,
         *remarks_of_root(look.root, look.kind, found),
+        *remarks_of_replicas(roots),
         *remarks_of_topics(topics, look.now_ms),
     ]
     if is_verified:

@@ -11,16 +11,19 @@ from streamlog.fs.log_root import LogRoot
 from streamlog.health.findings import Finding, Severity
 from streamlog.health.verify import verify, verify_state
 from streamlog.overview.model import HealthRemark, PartitionOverview, RootKind, TopicOverview
-from streamlog.root.read_roots import Directories
+from streamlog.root.read_roots import Directories, ReadRoots
 from streamlog.root.readers import Reader
+from streamlog.root.replica_status import partition_statuses, root_set_at
 from streamlog.root.roots import is_our_root
 from streamlog.segment.filenames import KEPT_ASIDE
 from streamlog.topic import PUT_ASIDE
+from streamlog.words import counted
 
 __all__ = [
     "by_severity",
     "remark_of_error",
     "remarks_of_reader",
+    "remarks_of_replicas",
     "remarks_of_root",
     "remarks_of_topics",
     "remarks_of_verify",
@@ -122,6 +125,42 @@ def _kept_aside(root: LogRoot, found: Directories) -> Iterator[HealthRemark]:
 def _some(names: list[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(sorted(names)[:_NAMED]) + more
+
+
+# ---- replicas ------------------------------------------------------------------------------------
+def remarks_of_replicas(roots: ReadRoots) -> Iterator[HealthRemark]:
+    """Yield which log roots of a replica set are offline, and which partitions lack replicas."""
+    if not roots.is_set:
+        return
+    for path in roots.offline:
+        yield HealthRemark(
+            severity="degraded",
+            where=path,
+            what="this log root of the replica set is offline",
+            cure="mount its disk; to replace it: streamlog replicas add --help",
+        )
+    try:
+        found = root_set_at(list(roots.paths))
+        statuses = [] if found is None else [*partition_statuses(found.nodes())]
+    except StreamLogError as error:
+        yield remark_of_error(error, roots.name)
+        return
+    lacking = [each for each in statuses if len(each.in_sync) < len(each.state.replicas)]
+    if lacking:
+        yield HealthRemark(
+            severity="degraded",
+            where=_some([str(each.partition) for each in lacking]),
+            what=f"{counted(len(lacking), 'partition')} with a replica that is not in sync",
+            cure="streamlog replicate --once",
+        )
+    leaderless = [str(each.partition) for each in statuses if each.leader is None]
+    if leaderless:
+        yield HealthRemark(
+            severity="degraded",
+            where=_some(leaderless),
+            what=f"{counted(len(leaderless), 'partition')} whose leader is offline: the next writer"
+            " elects another one",
+        )
 
 
 # ---- topics and readers --------------------------------------------------------------------------

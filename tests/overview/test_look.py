@@ -14,6 +14,7 @@ from streamlog.overview.timeline import Timeline, offsets_per_step
 from streamlog.root.manager import LogManager
 from streamlog.web.pages import report_page
 from tests.support.broker_disk import Disk
+from tests.support.cli import ok
 from tests.support.object_root import root_at, url  # noqa: F401 - a fixture
 from tests.support.shown_root import HOUR, HOURS, NOW, PER_HOUR, make_shown_root
 from tests.support.untouched import facts
@@ -140,6 +141,25 @@ def test_the_json_form_holds_everything(root: str) -> None:
     assert {"path", "kind", "topics", "readers", "sizeBytes", "verdict"} <= shown.keys()
     assert shown["topics"][1]["partitions"][0]["segments"][0]["heldBy"] == []
     assert shown["topics"][1]["settings"][0].keys() == {"name", "value", "source"}
+
+
+# ---- a replica set ------------------------------------------------------------------------------
+def test_a_replica_set_is_shown_without_the_root_that_is_offline(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in "abc"]
+    ok("--path", paths[0], "topics", "create", "own")
+    for path in paths[1:]:
+        ok("--path", paths[0], "replicas", "add", path)
+    ok("--path", paths[0], "topics", "create", "orders", "--replication-factor", 3)
+    ok("--path", paths[0], "produce", "orders", stdin=b"a\nb\n")
+    found = overview_of(str(paths[1]))
+    assert found.health == ()
+    assert topic_of(found, "orders").records == 2
+    paths[0].rename(tmp_path / "away")
+    found = overview_of(str(paths[1]))
+    assert topic_of(found, "orders").partitions[0].high_watermark == 2
+    assert found.verdict == "degraded"
+    assert [each.where for each in found.health][:1] == [str(paths[0])]
+    assert any("not in sync" in each.what for each in found.health)
 
 
 # ---- a broker's disk ----------------------------------------------------------------------------
