@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.cli import ok
+from tests.support.cli import ok, streamlog
 from tests.support.log_root import BOTH_KINDS
 from tests.support.sink import (
     Checkpoint,
@@ -191,6 +191,25 @@ def test_a_query_goes_on_from_the_offset_it_was_reset_to(root, copying, checkpoi
     before = values_of(root.path, "out")
     assert copying() is None
     assert values_of(root.path, "out") == before
+
+
+def test_a_reset_of_a_running_query_is_refused_and_forced_has_no_effect(spark, root, checkpoint):
+    root.create("in").create("out")
+    root.append("in", 0, numbered(0, 4))
+    stream = stream_of(spark, root.path, "in").select("value")
+    given = {"path": root.path, "topic": "out", "checkpointLocation": str(checkpoint)}
+    query = stream.writeStream.format("streamlog").options(**given).start()
+    try:
+        query.processAllAvailable()
+        arguments = ("readers", "reset", checkpoint.path, "--to", "earliest")
+        refused = streamlog("--path", root.path, *arguments)
+        assert (refused.code, "its checkpoint changed" in refused.error) == (2, True)
+        reset(root, checkpoint, "earliest")
+        root.append("in", 0, numbered(4, 6))
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert sorted_values(root.path, "out") == numbered(0, 6)
 
 
 def reset(root, checkpoint, to):
