@@ -42,6 +42,7 @@ from streamlog.errors import (
     FileExistsAlreadyError,
     FileMissingError,
     StorageError,
+    StreamLogError,
     UnavailableError,
     UnknownOutcomeError,
 )
@@ -112,10 +113,20 @@ class RootJournal:
         seen = self._clock.now_ms(), self._clock.monotonic_ms()
         if self._is_behind or self._was_silent():
             self._jump()
-        if self._read_next():
-            self._is_behind = self._read_next()
+        if self._read_next():  # a query finds its own last commit, and one of somebody else
+            self._is_behind = self._read_next() and self._read_next()
         self._seen = seen
         return self.state
+
+    def _look(self) -> bool:
+        """Read the next entry if there is one; return whether no later one can be there."""
+        if self._is_behind or self._was_silent():
+            self.refresh()
+            return True
+        seen = self._clock.now_ms(), self._clock.monotonic_ms()
+        is_new = self._read_next()
+        self._seen = seen
+        return not is_new
 
     def _was_silent(self) -> bool:
         """Return whether entries may have been deleted since the last look, by either clock."""
@@ -240,11 +251,22 @@ class RootJournal:
             UnavailableError: Other writers were faster every time.
             StreamLogError: As `decide` raises; nothing was changed.
         """
-        self.refresh()
+        is_current = self._look()
         for _ in range(_ATTEMPTS):
-            actions, result = decide(self.state)
+            try:
+                actions, result = decide(self.state)
+                is_decided = bool(actions) or is_current
+            except StreamLogError:
+                is_decided = False
+                if is_current:
+                    raise
+            if not is_decided:  # only an entry shows by itself that its state was the present one
+                self.refresh()
+                is_current = True
+                continue
             if not actions or self._add(tuple(actions)):
                 return result
+            is_current = True
         raise UnavailableError(
             "other writers of the root were faster every time",
             path=self._store.url,

@@ -43,6 +43,7 @@ class Job:
 
     def __init__(self, url, topic="out"):
         self.url, self.version = url, 0
+        self.app = f"copy-to-{topic}"
         self.sink = OpenBucket(url)
         self.options = SinkOptions.of({"path": url, "topic": topic}, Use.STREAM_WRITE)
         self.view = BucketLogView(BucketReadRoots(url), TopicChoice(topics=("in",)))
@@ -79,14 +80,14 @@ class Job:
                 SystemClock(),
                 plan,
                 [ROWS],
-                app="copy",
+                app=self.app,
                 version=self.version,
                 task=task,
             )
             for task in range(tasks)
         ]
         self.sink.commit(
-            CommitIdentity("copy", self.version),
+            CommitIdentity(self.app, self.version),
             staged,
             self.options,
             planned=[topics],
@@ -118,22 +119,28 @@ def test_a_trigger_makes_few_requests_however_many_there_were(s3, url):
 
 
 def test_a_small_trigger_takes_eight_round_trips_at_most(s3, url):
-    """A trigger of one task, with 50 ms added to each request and without."""
+    """A trigger of one task waits for one request after another; `BUCKET.md` lists them.
+
+    Counted, and measured with 50 ms added to each request, the fastest of three.
+    """
     writer, copier = Job(url, "in"), Job(url)
-    took = []
-    for delay_s in (0, 0, 0.05):
+    took = {0: [], 0.05: []}
+    for delay_s in (0, 0, 0, 0.05, 0.05, 0.05):
         writer.write(1)
+        s3.requests.clear()
         s3.delay_s = delay_s
         try:
             start = time.monotonic()
             assert copier.read()[1] == 20
             copier.write(1)
-            took.append(time.monotonic() - start)
+            took[delay_s].append(time.monotonic() - start)
         finally:
             s3.delay_s = 0
-    trips = (took[2] - took[1]) / 0.05
+        if copier.version > 1:  # the first one opens the root
+            assert len(s3.requests) <= 8
+    trips = (min(took[0.05]) - min(took[0])) / 0.05
     print(f"small trigger: {trips:.1f} round trips of latency")
-    assert trips <= 8.5  # threads that wait for a processor add a little
+    assert trips <= 10  # threads that wait for a processor add some
 
 
 def test_opening_takes_five_requests_at_most(s3, url):
