@@ -24,10 +24,15 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--path", required=True, help="log root")
     parser.add_argument("--topic", default="flights")
     parser.add_argument("--target", default="aircraft")
-    parser.add_argument("--checkpoint", help="default: PATH/../checkpoints/aircraft_state")
+    parser.add_argument(
+        "--checkpoint", help="default: PATH/../checkpoints/aircraft_state; needed if PATH is a URL"
+    )
     parser.add_argument("--offsets-per-trigger", type=int, default=100_000)
     parser.add_argument("--forever", action="store_true", help="do not stop at the end of the log")
-    return parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
+    if "://" in parsed.path and not parsed.checkpoint:
+        parser.error("a log root in an object store needs --checkpoint")
+    return parsed
 
 
 def latest_per_key(records: DataFrame) -> DataFrame:

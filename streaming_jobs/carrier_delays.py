@@ -27,11 +27,16 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--topic", default="flights")
     parser.add_argument("--output", required=True, help="directory of the table")
     parser.add_argument("--format", default="delta", choices=("delta", "parquet"))
-    parser.add_argument("--checkpoint", help="default: PATH/../checkpoints/carrier_delays")
+    parser.add_argument(
+        "--checkpoint", help="default: PATH/../checkpoints/carrier_delays; needed if PATH is a URL"
+    )
     parser.add_argument("--watermark", default="30 days", help="maximum lateness of a flight")
     parser.add_argument("--offsets-per-trigger", type=int, default=40_000)
     parser.add_argument("--forever", action="store_true", help="do not stop at the end of the log")
-    return parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
+    if "://" in parsed.path and not parsed.checkpoint:
+        parser.error("a log root in an object store needs --checkpoint")
+    return parsed
 
 
 def build(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:

@@ -27,10 +27,16 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--input", required=True, help="directory of Parquet files")
     parser.add_argument("--path", required=True, help="log root")
     parser.add_argument("--topic", default="flights")
-    parser.add_argument("--checkpoint", help="default: PATH/../checkpoints/flights_to_topic")
+    parser.add_argument(
+        "--checkpoint",
+        help="default: PATH/../checkpoints/flights_to_topic; needed if PATH is a URL",
+    )
     parser.add_argument("--files-per-trigger", type=int, default=2)
     parser.add_argument("--forever", action="store_true", help="do not stop at the end of input")
-    return parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
+    if "://" in parsed.path and not parsed.checkpoint:
+        parser.error("a log root in an object store needs --checkpoint")
+    return parsed
 
 
 def build(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:

@@ -232,7 +232,7 @@ class Swap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginCopy:
-    """Begin a topic that is copied from elsewhere; nobody sees it before `EndCopy`."""
+    """Begin a topic that is copied from elsewhere; it is invisible before `EndCopy`."""
 
     topic: str
     topic_id: str

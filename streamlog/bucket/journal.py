@@ -113,7 +113,7 @@ class RootJournal:
         seen = self._clock.now_ms(), self._clock.monotonic_ms()
         if self._is_behind or self._was_silent():
             self._jump()
-        if self._read_next():  # a query finds its own last commit, and one of somebody else
+        if self._read_next():  # a query finds its own last commit, and one of another writer
             self._is_behind = self._read_next() and self._read_next()
         self._seen = seen
         return self.state

@@ -1,6 +1,6 @@
 """Where a log root is: in a directory, or in an object store. The one place that decides.
 
-A root is named by text. After `root_paths` the text itself tells the kind: an absolute path is a
+A root is named by text. After `root_paths` the text itself shows the kind: an absolute path is a
 directory, a URL is an object store. So is `file://` if there is such a root; otherwise it is the
 directory, as in Spark.
 """

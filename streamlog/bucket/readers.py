@@ -89,7 +89,7 @@ class BucketReaders:
         self._write(reader_key(group, source), group, offsets, {"entry": entry})
 
     def add(self, name: str, checkpoint: str) -> Reader:
-        """Record a query by its checkpoint, a local directory of whoever runs maintenance.
+        """Record a query by its checkpoint, a local directory of the process that runs maintenance.
 
         Raises:
             InvalidOptionError: The name is invalid.

@@ -356,7 +356,7 @@ class LogRoot:
 
     @property
     def copying(self) -> str:
-        """The root of topics that are being copied here: nobody sees them before they are whole."""
+        """The root of topics that are being copied here, invisible until they are complete."""
         return f"{self.state}/copying"
 
     @property

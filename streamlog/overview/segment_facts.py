@@ -113,7 +113,7 @@ def _dated(timestamp: int | None) -> int | None:
 def _timeline(
     segment: Segment, end_offset: int, first_ms: int | None, last_ms: int | None
 ) -> Timeline:
-    """Return the timeline of a segment; if it is damaged, what its borders tell."""
+    """Return the timeline of a segment; if it is damaged, what its first and last batch show."""
     try:
         if segment.size <= WALKED_BYTES:
             return _timeline_of_batches(segment)

@@ -493,7 +493,7 @@ def delete_topic(root: LogRoot, topic: str) -> list[str]:
     """Delete a topic with all its records, durably; return the paths of foreign files left behind.
 
     Only files of logs are removed. A directory with other files keeps them, and its name. Without
-    such a topic, one that is being copied here is deleted, which nobody sees.
+    such a topic, one that is being copied here, invisible to readers, is deleted.
 
     Raises:
         UnknownTopicError: There is no such topic.

@@ -229,7 +229,7 @@ class _Query:
         self.progress, self.reported_ms, self.is_active = progress, now_ms, True
         self.input_rows += max(0, progress.get("numInputRows", 0))
         written = progress.get("sink", {}).get("numOutputRows", -1)
-        if written >= 0:  # Spark's -1: the sink does not tell
+        if written >= 0:  # Spark's -1: the sink does not report it
             self.output_rows = (self.output_rows or 0) + written
         offsets: dict[TopicPartition, int] = {}
         topic_ids: dict[str, str] = {}

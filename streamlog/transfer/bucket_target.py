@@ -314,7 +314,7 @@ class _BucketTargetPartition:
             is_at_end = at.end_offset == 0 and not at.epochs
         if not is_same or not is_at_end or build is None or build.is_abandoned:
             raise UnavailableError(
-                "somebody else changes the partition that is copied to",
+                "another process changes the partition that is copied to",
                 path=self.path,
                 got="nothing" if at is None else f"end offset {at.end_offset}",
                 expected=place.first_offset,

@@ -146,7 +146,7 @@ class TopicCopier:
             CorruptRecordError: A batch of the source is damaged, or the copy is not what was read.
             DataLossError: The source has deleted records before they were copied.
             InvalidRequestError: The target has other records, or more.
-            UnavailableError: A disk or a store failed, or somebody else changed the target; the
+            UnavailableError: A disk or a store failed, or another process changed the target; the
                 next call goes on.
         """
         for topic in _chosen(self._source, self._request):

@@ -87,7 +87,7 @@ class DirectoryPartition:
         path: The directory.
     """
 
-    has_transactions = True  # nothing cheap tells
+    has_transactions = True  # finding out would take a scan
 
     def __init__(self, root: LogRoot, path: str) -> None:
         self._reader = LogReader.open(path, fs=root.fs)

@@ -1,8 +1,8 @@
 """Copying into a directory.
 
-A new topic is written into a root of its own inside `.streamlog`, where nobody looks for topics. At
-the end its partitions are renamed into place, and its properties file, which makes it a topic, is
-written last. A topic that is there already gets more records, as from a producer.
+A new topic is written into a root of its own inside `.streamlog`, where no reader looks for topics.
+At the end its partitions are renamed into place, and its properties file, which makes it a topic,
+is written last. A topic that is there already gets more records, as from a producer.
 """
 
 from collections.abc import Callable, Iterator
@@ -255,7 +255,7 @@ class _DirectoryPartition:
         with log.locked():
             if log.log_end_offset != self.end_offset:
                 raise InvalidRequestError(
-                    "somebody writes to the target",
+                    "another process writes to the target",
                     path=self.path,
                     got=f"log end offset {log.log_end_offset}",
                     expected=self.end_offset,

@@ -193,7 +193,7 @@ class CopyTarget(Protocol):
         ...
 
     def is_hidden(self, topic: str) -> bool:
-        """Return whether nobody sees a topic yet."""
+        """Return whether a topic is still invisible to readers."""
         ...
 
     def reveal(self, topic: str) -> None:

@@ -1,6 +1,6 @@
 """A query as a reader, by its checkpoint: a directory, or a URL of an object store.
 
-Of a checkpoint in an object store, the three files that tell the position are read (a listing of
+Of a checkpoint in an object store, the three files that hold the position are read (a listing of
 `commits` and three requests), and looked at as if they were on a disk.
 """
 

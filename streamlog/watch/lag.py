@@ -3,7 +3,7 @@
 The lag in time is the timestamp of the last record less that of the last record the reader has
 finished. If that one no longer exists (deleted, compacted away), or none was finished, the next one
 that exists is taken. So the lag is the time by which the reader's results are behind the log, it
-does not grow while nobody writes, and it needs no clock. Timestamps are those of the records:
+does not grow while no records arrive, and it needs no clock. Timestamps are those of the records:
 producers choose them, unless the topic has `message.timestamp.type=LogAppendTime`. If they are out
 of order, the lag is at least 0.
 
@@ -62,7 +62,7 @@ class PartitionLag(NamedTuple):
 
 
 class PartitionOffsets(NamedTuple):
-    """One partition, whoever reads it.
+    """One partition, for any number of readers.
 
     Attributes:
         partition: The partition.

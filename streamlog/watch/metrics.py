@@ -110,7 +110,7 @@ METRICS: Final[Mapping[str, MetricRow]] = {
         "counter", _QUERY, "Bytes of the log that were read, as stored; needs the log's path."
     ),
     "streamlog_query_output_rows_total": MetricRow(
-        "counter", _QUERY, "Rows written, where the sink tells."
+        "counter", _QUERY, "Rows written, if the sink reports them."
     ),
     "streamlog_query_input_rows_per_second": MetricRow(
         "gauge", _QUERY, "Rate at which rows arrived before the last trigger."

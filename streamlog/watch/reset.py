@@ -5,7 +5,7 @@ query that reads topics of this root, or the ones named; the lines of others sta
 sets the partitions that the checkpoint names: one that was added to its topic since is read from
 its beginning, as without a reset.
 
-Nothing tells for sure whether a query runs: Spark takes no lock on a checkpoint and keeps none of
+No check is certain that a query is stopped: Spark takes no lock on a checkpoint and keeps none of
 its files open. There are signs, and each is a reason to refuse: a file of the checkpoint changed
 lately, or a recorded reader at just these offsets, which reports them twice a minute. A batch that
 is planned but not finished is refused on its own grounds (`streamlog.query.generation`). A query
