@@ -9,6 +9,7 @@ at its end. A JVM with other jars, or of another version, passes over the archiv
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,7 @@ def archive() -> Path:
 
 def options() -> str:
     """Return the JVM options that map the archive; none if there is none."""
-    return f"-XX:SharedArchiveFile={archive()} {_QUIET}" if archive().exists() else ""
+    return f'"-XX:SharedArchiveFile={archive()}" {_QUIET}' if archive().exists() else ""
 
 
 def make(archive: Path) -> None:
@@ -43,7 +44,8 @@ def make(archive: Path) -> None:
     with tempfile.TemporaryDirectory(dir=archive.parent) as scratch:
         made = Path(scratch, "classes")
         # Not by the environment: the JVM that composes Spark's command would write an archive, too.
-        submit = f"--driver-java-options -XX:ArchiveClassesAtExit={made} pyspark-shell"
+        archives = shlex.quote(f'"-XX:ArchiveClassesAtExit={made}" {_QUIET}')
+        submit = f"--driver-java-options {archives} pyspark-shell"
         subprocess.run(
             [sys.executable, "-m", __spec__.name, "--run", scratch],
             env=os.environ | {"PYSPARK_SUBMIT_ARGS": submit},
