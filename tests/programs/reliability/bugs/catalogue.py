@@ -515,8 +515,8 @@ BUGS: Final = (
     ), FAILING_STORE, ("append", TROUBLE, "append", "append other")),
     Bug("203 the hint counts as the last entry", (
         Edit("streamlog.bucket.journal",
-             "        if self._read_next():\n            self._is_behind",
-             "        if False:\n            self._is_behind"),
+             "        if self._read_next():  # a query finds",
+             "        if False:  # a query finds"),
     ), CRASHING_STORE, ("append", TROUBLE, "append")),
     Bug("204 a committed version is committed again", (
         Edit("streamlog.bucket.commits",
