@@ -359,9 +359,8 @@ class LogRoot:
         """The root of topics that are being copied here, invisible until they are complete."""
         return f"{self.state}/copying"
 
-    @property
-    def unfinished(self) -> "LogRoot":
-        """`copying`, as a root."""
+    def of_copies(self) -> "LogRoot":
+        """Return `copying` as a root."""
         return replace(self, path=self.copying)
 
     @property

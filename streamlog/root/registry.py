@@ -502,7 +502,7 @@ def delete_topic(root: LogRoot, topic: str) -> list[str]:
             has left the list, its next creation or deletion finishes the deletion.
     """
     _check_ours(root, topic)
-    unfinished = root.unfinished
+    unfinished = root.of_copies()
     with registry_locked(root):
         is_there = topic_exists(root, topic)
         if not is_there and root.fs.stat(unfinished.topic_properties(topic)) is not None:

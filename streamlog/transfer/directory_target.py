@@ -63,7 +63,7 @@ class DirectoryTarget:
     def __init__(self, root: LogRoot) -> None:
         make_root(root)
         self._root, self.name = root, root.path
-        self._hidden = root.unfinished
+        self._hidden = root.of_copies()
         self._managers: dict[str, LogManager] = {}
 
     def begin(self, topic: CopyTopic) -> tuple[str, ...]:

@@ -113,7 +113,7 @@ def test_importing_the_package_of_spark_loads_no_spark():
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert result.stdout.splitlines() == [
-        "['append_batch', 'lag', 'maintain', 'register', 'session'] False",
+        "['append_batch', 'export_metrics', 'lag', 'maintain', 'register', 'session'] False",
         "False",
         "module 'streamlog.spark' has no attribute 'sessions'",
     ]

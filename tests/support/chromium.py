@@ -15,6 +15,10 @@ PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
 TIMEOUT_S = 60
 
 
+class PageLeftError(Exception):
+    """The browser went to another page during a request about the old one."""
+
+
 class Chromium:
     """One page of a running browser.
 
@@ -41,6 +45,8 @@ class Chromium:
         while True:
             answer = self._next()
             if answer.get("id") == self._number:
+                if "navigated" in answer.get("error", {}).get("message", ""):
+                    raise PageLeftError(method)
                 assert "error" not in answer, (method, answer["error"])
                 return answer["result"]
 
@@ -82,11 +88,17 @@ class Chromium:
         )["result"].get("value")
 
     def wait_for(self, expression: str) -> None:
-        """Wait until an expression in the page is true."""
+        """Wait until an expression in the page is true, also in the next page."""
         end = time.monotonic() + TIMEOUT_S
-        while not self.value(expression):
+        while not self._holds(expression):
             assert time.monotonic() < end, expression
             time.sleep(0.02)
+
+    def _holds(self, expression: str) -> bool:
+        try:
+            return bool(self.value(expression))
+        except PageLeftError:
+            return False
 
     def press(self, key: str, code: int) -> None:
         """Press a key."""
