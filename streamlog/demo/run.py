@@ -172,7 +172,7 @@ class _Child:
     def kill(self) -> bool:
         """Kill the group with SIGKILL; return whether the process was alive."""
         was_alive = self._process.poll() is None
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError):  # it has ended
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         return was_alive

@@ -145,5 +145,5 @@ class DirectoryPartition:
 
     def close(self) -> None:
         """See `SourcePartition.close`."""
-        with contextlib.suppress(UnknownTopicError):
+        with contextlib.suppress(UnknownTopicError):  # deleted meanwhile
             self._reader.close()

@@ -58,7 +58,6 @@ spark.stop()
 @pytest.mark.spark
 @pytest.mark.slow
 def test_spark_connect_reads_and_writes_directories_and_buckets(root, s3, tmp_path):
-    pytest.importorskip("grpc_status")
     root.create("in").create("out", partitions=2)
     url = s3.new_bucket()
     BucketRoot(shared_store(url)).create()
