@@ -80,7 +80,8 @@ class Demo:
         topics = [ORDERS, COPIES] if with_spark else [ORDERS]
         with LogManager.open(str(self._root), create=True) as manager:
             for topic in topics:
-                manager.create_topic(topic, PARTITIONS)
+                # Every run writes the same timestamps, which are older than the default keeps.
+                manager.create_topic(topic, PARTITIONS, {"retention.ms": "-1"})
         self._write()
         if with_spark:
             self._copy()

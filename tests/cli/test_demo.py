@@ -17,6 +17,7 @@ def test_killed_writers_lose_and_repeat_nothing(tmp_path: Path) -> None:
     assert "processes killed: 3; commits repeated and recognized: 6" in ran.error
     assert f"streamlog --path '{root}' cat orders --count 3" in ran.error
     assert len(ok("--path", root, "cat", "orders", "--count", 3).rows) == 3
+    assert not ok("--path", root, "maintain", "--dry-run").rows, "the log stays to be looked at"
 
 
 def test_an_existing_directory_is_left_alone(tmp_path: Path) -> None:
