@@ -36,7 +36,7 @@ PIN = uv pip compile --quiet --universal --python-version 3.10 --generate-hashes
 	--no-annotate --no-header
 
 pins: ## resolve conf/requirements-*.txt again (needs uv)
-	@for group in build dist kaskade site stream-processors; do \
+	@for group in build dist kaskade matrix site stream-processors; do \
 		$(PIN) --group $$group --output-file conf/requirements-$$group.txt; done
 	@$(PIN) pyproject.toml --extra delta --group demo --output-file conf/requirements-demo.txt
 	@$(PIN) pyproject.toml --extra delta --group test --constraint conf/requirements-demo.txt \

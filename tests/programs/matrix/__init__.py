@@ -1,0 +1,1 @@
+"""The versions of Spark, Python and pyarrow that streamlog is tried with."""
