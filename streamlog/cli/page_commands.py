@@ -26,15 +26,15 @@ __all__ = ["PAGE_COMMANDS"]
     metavar="N",
     help="How many hours the rates cover, up to now or to the newest record if that is old.",
 )
-@click.option("--verify", is_flag=True, help="Check every byte as well; takes its time.")
+@click.option("--verify", is_flag=True, help="Check every byte of the logs as well.")
 @verb("report:report")
 def report() -> None:
     """Write one HTML page about a log root: topics, partitions, segments, readers, commits, health.
 
     ROOT is a log root, a broker's log.dir, a partition's directory, or the URL of a root in an
-    object store; by default that of --path. Nothing there is changed, and records are not read,
-    only metadata and indexes. The page needs no network and no scripts. With --format json the same
-    facts are printed as one object.
+    object store; by default that of --path. Nothing there is changed. Only metadata, indexes and
+    the offsets of consumer groups are read, unless --verify is given. The page needs no network and
+    no scripts. With --format json the same facts are printed as one object.
 
     \b
     Examples:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from streamlog.bucket.read_roots import BucketReadRoots, LiveBucketReader
+from streamlog.bucket.read_roots import BucketReadRoots
 from streamlog.cli.output import Progress
 from streamlog.cli.verb import Settings
 from streamlog.errors import StreamLogError
-from streamlog.records.decode import Wanted, decode_pieces
+from streamlog.health.bucket import damage_in_bucket
 
 __all__ = ["verify_bucket"]
 
@@ -33,25 +33,10 @@ def verify_bucket(
     partitions = roots.state().partitions
     total = sum(each.size for at in partitions.values() for each in at.stretches)
     with Progress(settings, f"verifying {url}", total) as progress:
-        for partition in sorted(partitions):
-            reader = roots.open(partition, max_decompressed_bytes=max_decompressed_bytes)
-            yield from _check(reader, is_deep=is_deep, progress=progress)
-
-
-def _check(
-    reader: LiveBucketReader, *, is_deep: bool, progress: Progress
-) -> Iterator[StreamLogError]:
-    """Yield one error for each stretch that cannot be read."""
-    for stretch in reader.state.stretches:
-        offset = max(stretch.base_offset, reader.log_start_offset)
-        try:
-            while offset < stretch.end_offset:
-                info = reader.read(offset, end_offset=stretch.end_offset)
-                if is_deep:
-                    wanted = Wanted(start_offset=offset, max_decompressed=info.max_decompressed)
-                    for _ in decode_pieces(info.buffer, info.table, wanted, path=info.path):
-                        pass
-                offset = max(info.next_offset, offset + 1)
-            progress.advance(stretch.size)
-        except StreamLogError as error:
-            yield error
+        damage = damage_in_bucket(
+            roots,
+            is_deep=is_deep,
+            max_decompressed_bytes=max_decompressed_bytes,
+            advance=progress.advance,
+        )
+        yield from (error for _, error in damage)

@@ -7,6 +7,7 @@ from streamlog.bucket.readers import BucketReaders
 from streamlog.bucket.state import RootState
 from streamlog.config.server_config import ServerConfig
 from streamlog.errors import StreamLogError
+from streamlog.health.bucket import damage_in_bucket
 from streamlog.maintenance.bucket_retention import find_dirty, plan_retention
 from streamlog.overview.commit_apps import apps_in_bucket
 from streamlog.overview.health import (
@@ -35,13 +36,14 @@ __all__ = ["overview_of_bucket"]
 
 
 def overview_of_bucket(
-    roots: BucketReadRoots, choose_window: Callable[[int | None], RateWindow]
+    roots: BucketReadRoots, choose_window: Callable[[int | None], RateWindow], *, is_verified: bool
 ) -> RootOverview:
     """Return the overview of a root in an object store.
 
     Args:
         roots: The root.
         choose_window: Returns the times of the rates from the newest timestamp of all topics.
+        is_verified: Whether to read and check every batch as well.
 
     Raises:
         UnknownTopicError: There is no root at the URL.
@@ -60,6 +62,10 @@ def overview_of_bucket(
         retention_minutes=look.settings.server.offsets_retention_minutes,
         remarks=look.remarks,
     )
+    damage = [
+        remark_of_error(error, str(partition))
+        for partition, error in (damage_in_bucket(roots, is_deep=False) if is_verified else ())
+    ]
     return RootOverview(
         path=roots.name,
         kind=RootKind.BUCKET,
@@ -70,9 +76,9 @@ def overview_of_bucket(
         readers=readers,
         apps=apps_in_bucket(state.apps),
         settings=changed_root_settings(look.settings.server),
-        health=by_severity([*look.remarks, *remarks_of_topics(topics, now_ms)]),
+        health=by_severity([*look.remarks, *remarks_of_topics(topics, now_ms), *damage]),
         deeds=(),
-        is_verified=False,
+        is_verified=is_verified,
         has_settings=True,
     )
 

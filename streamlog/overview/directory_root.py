@@ -2,7 +2,8 @@
 
 Nothing there is changed, created or locked. What it costs: a listing of each directory; the header
 of the first batch and the index files of each segment, half a percent of the log; segments of at
-most 1 MiB whole; in compacted topics the producer snapshot and the batches after it.
+most 1 MiB whole; in compacted topics the producer snapshot and the batches after it; of
+`__consumer_offsets` the newest 8 MiB.
 """
 
 import os
@@ -14,6 +15,7 @@ from streamlog.config.log_config import LogConfig
 from streamlog.errors import InvalidConfigError, StreamLogError
 from streamlog.fs.log_root import LogRoot
 from streamlog.overview.commit_apps import committing_apps
+from streamlog.overview.consumer_groups import group_overviews
 from streamlog.overview.health import (
     by_severity,
     remark_of_error,
@@ -81,6 +83,7 @@ def overview_of_directory(
         remarks=look.remarks,
     )
     node = look.node()
+    groups = group_overviews({each.name: each for each in topics}, look.open, look.remarks)
     remarks = [
         *look.remarks,
         *remarks_of_root(look.root, look.kind, found),
@@ -104,6 +107,7 @@ def overview_of_directory(
         deeds=tuple(reversed(read_deeds(look.root)[-_DEEDS:])) if is_ours else (),
         is_verified=is_verified,
         has_settings=look.settings.are_known,
+        groups=groups,
     )
 
 
@@ -158,6 +162,10 @@ class _Look:
             places.sort(key=lambda each: each != leader)
             places = [each for each in places if self._roots.is_reachable(each)] or places
         return LogReader.open(places[0], fs=self._roots.fs)
+
+    def open(self, partition: TopicPartition) -> LogReader:
+        """Open a partition that was found."""
+        return self._open(partition, self._found[partition.topic][partition.partition])
 
     def newest_ms(self) -> int | None:
         """Return the newest timestamp that is not in the future, from the ends of the logs."""

@@ -34,7 +34,7 @@ def overview_of(
         steps: Their number.
         ends_now: Whether they end now; otherwise they end at the newest record, unless it is
             younger than half of them.
-        is_verified: Whether to check every byte of the logs as well (not in an object store).
+        is_verified: Whether to check every byte of the logs as well.
 
     Raises:
         UnknownTopicError: There is no log at the path.
@@ -54,4 +54,4 @@ def overview_of(
         return overview_of_directory(roots, choose_window, is_verified=is_verified)
     from streamlog.overview.bucket_root import overview_of_bucket  # obstore is optional
 
-    return overview_of_bucket(roots, choose_window)
+    return overview_of_bucket(roots, choose_window, is_verified=is_verified)

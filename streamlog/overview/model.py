@@ -11,6 +11,8 @@ from streamlog.root.deeds import Deed
 __all__ = [
     "AppOverview",
     "CompactionOverview",
+    "GroupOverview",
+    "GroupPosition",
     "HealthRemark",
     "PartitionOverview",
     "RateWindow",
@@ -284,6 +286,45 @@ class ReaderOverview:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPosition:
+    """What a consumer group has committed for one partition.
+
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        offset: The committed offset: the next one that the group reads.
+        end_offset: The high watermark; None if the partition is not here.
+        lag: Offsets from there to the high watermark; None if the partition is not here.
+        committed_ms: Time of the commit.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    end_offset: int | None
+    lag: int | None
+    committed_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOverview:
+    """One consumer group of Kafka's clients.
+
+    Attributes:
+        name: Its id.
+        positions: What it has committed, by topic and partition.
+    """
+
+    name: str
+    positions: tuple[GroupPosition, ...]
+
+    @property
+    def lag(self) -> int:
+        """Offsets that it has not finished, in the partitions that are here."""
+        return sum(each.lag or 0 for each in self.positions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AppOverview:
     """A writer of exactly-once commits.
 
@@ -340,6 +381,7 @@ class RootOverview:
         deeds: The last changes that maintenance made, newest first.
         is_verified: Whether every byte was checked.
         has_settings: Whether the settings in force are known; a broker keeps some elsewhere.
+        groups: The consumer groups of Kafka's clients by name.
     """
 
     path: str
@@ -355,6 +397,7 @@ class RootOverview:
     deeds: tuple[Deed, ...]
     is_verified: bool
     has_settings: bool
+    groups: tuple[GroupOverview, ...] = ()
 
     @property
     def size_bytes(self) -> int:

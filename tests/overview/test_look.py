@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streamlog.bucket.places import shared_store
+from streamlog.bucket.root import BucketRoot
 from streamlog.clock import ManualClock
 from streamlog.errors import UnknownTopicError
 from streamlog.overview.look import overview_of
@@ -15,6 +17,7 @@ from streamlog.root.manager import LogManager
 from streamlog.web.pages import report_page
 from tests.support.broker_disk import Disk
 from tests.support.cli import ok
+from tests.support.golden import GOLDEN
 from tests.support.object_root import root_at, url  # noqa: F401 - a fixture
 from tests.support.shown_root import HOUR, HOURS, NOW, PER_HOUR, make_shown_root
 from tests.support.untouched import facts
@@ -190,6 +193,47 @@ def test_the_disk_of_a_broker_is_understood_and_not_touched(how: str, tmp_path: 
     assert len(unclean) == (how == "killed")
 
 
+def test_the_groups_of_a_broker_are_those_that_its_admin_lists(tmp_path: Path) -> None:
+    disk = Disk.unpack("clean", tmp_path)
+    found = overview_of(str(disk.path))
+    admin = json.loads((GOLDEN / "C-broker" / "clean-expect" / "consumer-groups.json").read_text())
+    shown = {
+        group.name: {f"{each.topic}-{each.partition}": each.offset for each in group.positions}
+        for group in found.groups
+    }
+    assert shown == {
+        group: {place: each["offset"] for place, each in places.items()}
+        for group, places in admin.items()
+    }
+    ends = {
+        f"{topic.name}-{each.partition}": each.high_watermark
+        for topic in found.topics
+        for each in topic.partitions
+    }
+    lags = {
+        f"{each.topic}-{each.partition}": each.lag
+        for group in found.groups
+        for each in group.positions
+    }
+    assert lags == {
+        place: ends[place] - each["offset"]
+        for places in admin.values()
+        for place, each in places.items()
+    }
+    page = report_page(found)
+    assert "Consumer groups" in page
+    assert all(f'<th scope="row">{name}</th>' in page for name in admin)
+
+
+def test_the_newest_part_of_large_offsets_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk.unpack("clean", tmp_path)
+    monkeypatch.setattr("streamlog.overview.consumer_groups._READ_BYTES", 2)
+    found = overview_of(str(disk.path))
+    assert any("older segments are not shown" in each.what for each in found.health)
+
+
 # ---- an object store ----------------------------------------------------------------------------
 def test_a_root_in_an_object_store_is_shown_from_its_journal(url: str) -> None:  # noqa: F811
     import pyarrow as pa
@@ -224,3 +268,21 @@ def test_times_that_go_back_and_missing_ones_do_no_harm() -> None:
     assert line.ms.tolist() == [30, 30, 40]
     empty = Timeline.of(np.array([-1]), np.array([0]))
     assert offsets_per_step([empty], RateWindow(start_ms=0, step_ms=1, count=2)) == (0, 0)
+
+
+def test_verify_finds_an_object_that_is_missing(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    import streamlog
+
+    place = f"file://{tmp_path}/bucket"
+    BucketRoot(shared_store(place)).create()
+    root_at(place).create_topic("pages")
+    streamlog.write_table(pa.table({"value": ["a", "b"]}), place, "pages")
+    sound = overview_of(place, is_verified=True)
+    assert (sound.is_verified, sound.health) == (True, ())
+    (staged,) = [each for each in tmp_path.glob("bucket/.streamlog/staging/**/*") if each.is_file()]
+    staged.unlink()
+    assert overview_of(place).health == ()
+    found = overview_of(place, is_verified=True)
+    assert [each.where for each in found.health] == ["pages-0"]
