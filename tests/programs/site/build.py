@@ -6,6 +6,7 @@ MkDocs, with the theme Material, fails on a broken link or anchor.
 """
 
 import ast
+import json
 import os
 import shutil
 import subprocess
@@ -47,6 +48,10 @@ def main() -> int:
             target = pages / source.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)
+    for notebook in sorted((ROOT / "examples" / "notebooks").glob("*.ipynb")):
+        target = pages / "examples" / "notebooks" / f"{notebook.stem}.md"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(notebook_page(notebook))
     reference = pages / "reference"
     reference.mkdir()
     (reference / "commands.md").write_text(commands_page())
@@ -64,6 +69,15 @@ def main() -> int:
     return subprocess.run(
         build, env=os.environ | {"PYTHONPATH": path, "NO_MKDOCS_2_WARNING": "1"}, check=False
     ).returncode
+
+
+def notebook_page(notebook: Path) -> str:
+    """Return a notebook as Markdown; the notebooks are kept without outputs."""
+    parts = []
+    for cell in json.loads(notebook.read_text())["cells"]:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+    return "\n\n".join(parts) + "\n"
 
 
 def commands_page() -> str:
