@@ -12,10 +12,12 @@ from streamlog.cli.verb import Settings
 from streamlog.clock import SystemClock
 from streamlog.errors import InvalidRequestError
 from streamlog.fs.local import LocalFileSystem
+from streamlog.query.checkpoint_files import CheckpointFiles
 from streamlog.query.generation import read_state
 from streamlog.query.offsets import parse_partition_numbers
 from streamlog.root.offset_specs import parse_moment
 from streamlog.root.readers import Reader
+from streamlog.watch.checkpoints import files_of_checkpoint
 from streamlog.watch.lag import known_readers
 from streamlog.watch.reset import (
     Connector,
@@ -57,12 +59,13 @@ def reset(
 ) -> None:
     """Replace the offsets of a stopped query."""
     target = _target(to)
-    fs = LocalFileSystem()
-    state = read_state(fs, checkpoint)
+    fs, files = LocalFileSystem(), files_of_checkpoint(checkpoint)
+    state = read_state(files)
     roots = open_read_roots(root_paths(settings.root, fs), fs=fs)
     planned = plan_reset(roots, state, target, sources=sources)
     _finish(
         settings,
+        files,
         planned,
         known_readers(roots),
         dry_run=dry_run,
@@ -73,18 +76,27 @@ def reset(
 
 def move(settings: Settings, *, checkpoint: str, to: str, dry_run: bool, stopped: bool) -> None:
     """Make a checkpoint one of the other connector, at the same offsets."""
-    connector, fs = Connector(to), LocalFileSystem()
-    state = read_state(fs, checkpoint)
+    connector, fs, files = Connector(to), LocalFileSystem(), files_of_checkpoint(checkpoint)
+    state = read_state(files)
     roots = None
     if connector is Connector.STREAMLOG or settings.path:
         roots = open_read_roots(root_paths(settings.root, fs), fs=fs)
     planned = plan_move(roots, state, connector)
     readers = [] if roots is None else known_readers(roots)
-    _finish(settings, planned, readers, dry_run=dry_run, stopped=stopped, skip_unfinished=False)
+    _finish(
+        settings,
+        files,
+        planned,
+        readers,
+        dry_run=dry_run,
+        stopped=stopped,
+        skip_unfinished=False,
+    )
 
 
 def _finish(
     settings: Settings,
+    files: CheckpointFiles,
     planned: ResetPlan,
     readers: list[Reader],
     *,
@@ -106,7 +118,7 @@ def _finish(
         )
     kept = None
     if not dry_run:
-        kept = carry_out(LocalFileSystem(), planned, skip_unfinished=skip_unfinished)
+        kept = carry_out(files, planned, skip_unfinished=skip_unfinished)
     _print(settings, planned)
     for line in planned.remarks:
         remark(settings, line)

@@ -8,14 +8,10 @@ stay as they are.
 
 Steps, each of which may be the last one before a crash:
 
-    1. <checkpoint>.<n>.copying is made, a copy of the checkpoint
-    2. it is renamed to <checkpoint>.<n>
-    3. with a batch to skip, commits/N is created
-    4. the checksum of Hadoop, offsets/.N.crc, is removed: a file without one is not checked
-    5. offsets/N is replaced
-
-Spark never changes a file of a checkpoint, so a copy consists of further names of the same files.
-What we keep there (`streamlog.query.checkpoint_note`) is changed in place, and copied.
+    1. the checkpoint is copied to <checkpoint>.<n> (`streamlog.query.checkpoint_files`)
+    2. with a batch to skip, commits/N is created
+    3. the checksum of Hadoop, offsets/.N.crc, is removed: a file without one is not checked
+    4. offsets/N is replaced
 
 Source: org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqLog, MicroBatchExecution.
 """
@@ -23,26 +19,19 @@ Source: org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqLog, Mic
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from streamlog.errors import (
-    CorruptCheckpointError,
-    FileMissingError,
-    InvalidRequestError,
-    StorageError,
-)
-from streamlog.fs.api import FileKind, FileSystem, OpenMode
-from streamlog.fs.files import create_file_atomically, read_file, remove_tree, write_file_atomically
+from streamlog.errors import CorruptCheckpointError, FileMissingError, InvalidRequestError
+from streamlog.fs.api import FileKind, FileSystem
+from streamlog.fs.files import read_file
 from streamlog.query.checkpoint import PlannedBatch, QueryCheckpoint
-from streamlog.query.checkpoint_note import NOTES_DIRECTORY
+from streamlog.query.checkpoint_files import CheckpointFiles
 
 __all__ = ["CheckpointState", "read_state", "write_generation"]
 
 _BATCH: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 _SIZE_MAX: Final = 1 << 26
-_CHUNK: Final = 1 << 20
-_COPYING: Final = ".copying"
 _NO_BATCH: Final = -1
 _FIRST_COMMIT: Final = b'v1\n{"nextBatchWatermarkMs":0}'
 
@@ -51,7 +40,7 @@ class CheckpointState(NamedTuple):
     """Where a query stands, as far as another generation depends on it.
 
     Attributes:
-        path: The checkpoint's directory.
+        path: The checkpoint's directory, or its URL.
         planned: The newest batch that was planned.
         before: The batch before it, None if Spark has removed it.
         is_finished: Whether the newest batch is finished.
@@ -69,56 +58,56 @@ class CheckpointState(NamedTuple):
     changed_ms: int
 
 
-def read_state(fs: FileSystem, path: str) -> CheckpointState:
+def read_state(files: CheckpointFiles) -> CheckpointState:
     """Return where a query stands.
 
     Args:
-        fs: The file system of the checkpoint.
-        path: Its directory, `checkpointLocation`.
+        files: Its checkpoint.
 
     Raises:
         InvalidRequestError: There is no checkpoint, or the query has not planned a batch.
         CorruptCheckpointError: Its files are not what Spark writes.
+        StorageError: They cannot be read.
     """
-    found = QueryCheckpoint.find(fs, path)
-    if found is None:
+    fs, path = files.fs, files.path
+    metadata = fs.stat(os.path.join(path, "metadata"))  # written before the first batch
+    if metadata is None or metadata.kind is not FileKind.FILE:
         raise InvalidRequestError(
-            "no checkpoint of a query",
-            path=path,
-            expected="a checkpointLocation on a local disk",
+            "no checkpoint of a query", path=path, expected="the checkpointLocation of a query"
         )
-    planned = _newest(fs, found.path, "offsets")
+    planned = _newest(fs, path, "offsets")
     if planned == _NO_BATCH:
         raise InvalidRequestError(
             "the query has not planned a batch, so it has no offsets to replace",
             path=path,
             hint="start it with the option startingOffsets",
         )
-    finished = _newest(fs, found.path, "commits")
+    finished = _newest(fs, path, "commits")
     if not planned - 1 <= finished <= planned:
         raise CorruptCheckpointError(
             "offsets and commits do not belong together",
-            path=found.path,
+            path=path,
             got=f"offsets of batch {planned}, commits up to {finished}",
             expected="commits up to the newest batch, or the one before",
         )
-    batch = found.planned(planned)
+    checkpoint = QueryCheckpoint(fs, path)
+    batch = checkpoint.planned(planned)
     if batch is None:
-        raise CorruptCheckpointError("the newest batch is gone", path=found.path, got=planned)
-    changed = [found.path, *(os.path.join(found.path, each) for each in ("offsets", "commits"))]
+        raise CorruptCheckpointError("the newest batch is gone", path=path, got=planned)
+    changing = ("", "offsets", "commits", f"offsets/{planned}", f"commits/{finished}")
     return CheckpointState(
-        path=found.path,
+        path=path,
         planned=batch,
-        before=found.planned(planned - 1),
+        before=checkpoint.planned(planned - 1),
         is_finished=finished == planned,
-        has_state=fs.stat(os.path.join(found.path, "state")) is not None,
+        has_state=fs.stat(os.path.join(path, "state")) is not None,
         watermark_ms=_watermark_ms(batch.header[1]),
-        changed_ms=max(_mtime_ms(fs, each) for each in changed),
+        changed_ms=max(_mtime_ms(fs, os.path.join(path, each)) for each in changing),
     )
 
 
 def write_generation(
-    fs: FileSystem,
+    files: CheckpointFiles,
     state: CheckpointState,
     batches: Mapping[int, Sequence[str]],
     *,
@@ -127,34 +116,29 @@ def write_generation(
     """Replace the offsets of a stopped query; durable, and complete or not at all.
 
     Args:
-        fs: The file system of the checkpoint.
+        files: The checkpoint.
         state: Where the query stands, from `read_state`.
         batches: The new source lines of the newest batch; maybe of the one before it as well.
         skip_unfinished: Count an unfinished batch as finished.
 
     Returns:
-        The directory of the former generation.
+        The directory, or the URL, of the former generation.
 
     Raises:
         InvalidRequestError: A batch is unfinished, or the checkpoint holds links or devices.
-        StorageError: The disk refused. The checkpoint is as before, or with `skip_unfinished` the
-            batch is finished.
+        StorageError: The disk or the store refused. The checkpoint is as before, or with
+            `skip_unfinished` the batch is finished.
     """
     if not state.is_finished:
         _check_skip(state, skip_unfinished=skip_unfinished)
-    kept = _keep_copy(fs, state.path)
-    offsets = os.path.join(state.path, "offsets")
+    kept = files.keep_copy()
     if not state.is_finished:
-        _finish(fs, state)
+        _finish(files, state)
     for batch in (state.before, state.planned):
         if batch is None or batch.batch_id not in batches:
             continue
-        checksum = os.path.join(offsets, f".{batch.batch_id}.crc")
-        if fs.stat(checksum) is not None:
-            fs.remove(checksum)
-            fs.sync_directory(offsets)  # it must not return beside the new content
-        data = batch.data(batches[batch.batch_id])
-        write_file_atomically(fs, os.path.join(offsets, str(batch.batch_id)), data)
+        files.remove(f"offsets/.{batch.batch_id}.crc")  # for good, before the content changes
+        files.replace(f"offsets/{batch.batch_id}", batch.data(batches[batch.batch_id]))
     return kept
 
 
@@ -198,74 +182,12 @@ def _check_skip(state: CheckpointState, *, skip_unfinished: bool) -> None:
         )
 
 
-def _finish(fs: FileSystem, state: CheckpointState) -> None:
+def _finish(files: CheckpointFiles, state: CheckpointState) -> None:
     """Create the commit of the unfinished batch, with the content of the one before."""
-    commits, number = os.path.join(state.path, "commits"), state.planned.batch_id
+    number = state.planned.batch_id
+    before = os.path.join(files.path, "commits", str(number - 1))
     try:
-        content = read_file(fs, os.path.join(commits, str(number - 1)), max_size=_SIZE_MAX)
+        content = read_file(files.fs, before, max_size=_SIZE_MAX)
     except FileMissingError:
         content = _FIRST_COMMIT
-    fs.make_directory(commits)
-    create_file_atomically(fs, os.path.join(commits, str(number)), content)
-
-
-def _keep_copy(fs: FileSystem, path: str) -> str:
-    """Copy the checkpoint beside itself; durable. Return the copy."""
-    number = 1
-    while fs.stat(f"{path}.{number}") is not None:
-        number += 1
-    kept = f"{path}.{number}"
-    remove_tree(fs, kept + _COPYING)  # of a process that died
-    for source, target in _tree(fs, path, kept + _COPYING):
-        _copy_file(fs, source, target, is_own=f"/{NOTES_DIRECTORY}/" in source[len(path) :])
-    _sync_tree(fs, kept + _COPYING)
-    fs.rename(kept + _COPYING, kept)
-    fs.sync_directory(os.path.dirname(path))
-    return kept
-
-
-def _tree(fs: FileSystem, source: str, target: str) -> Iterator[tuple[str, str]]:
-    """Create the directories of a copy; yield each file and its name in the copy."""
-    fs.make_directory(target)
-    for name in fs.list(source):
-        inner, copy = os.path.join(source, name), os.path.join(target, name)
-        found = fs.stat(inner)
-        if found is None:
-            continue
-        if found.kind is FileKind.DIRECTORY:
-            yield from _tree(fs, inner, copy)
-        elif found.kind is FileKind.FILE:
-            yield inner, copy
-        else:
-            raise InvalidRequestError(
-                "a checkpoint holds files and directories only", path=inner, got=found.kind.value
-            )
-
-
-def _copy_file(fs: FileSystem, source: str, target: str, *, is_own: bool) -> None:
-    if not is_own:
-        try:
-            fs.link(source, target)
-        except FileMissingError:
-            raise
-        except StorageError:  # another owner, or a file system without links
-            pass
-        else:
-            return
-    with fs.open(source, OpenMode.READ) as file, fs.open(target, OpenMode.CREATE) as copy:
-        position = 0
-        while part := file.pread(_CHUNK, position):
-            copy.pwrite(part, position)
-            position += len(part)
-
-
-def _sync_tree(fs: FileSystem, path: str) -> None:
-    for name in fs.list(path):
-        inner = os.path.join(path, name)
-        found = fs.stat(inner)
-        if found is not None and found.kind is FileKind.DIRECTORY:
-            _sync_tree(fs, inner)
-        else:
-            with fs.open(inner, OpenMode.READ) as file:
-                file.sync()
-    fs.sync_directory(path)
+    files.create(f"commits/{number}", content)

@@ -10,7 +10,7 @@ operation can fail with `StorageError` or one of its leaves. If a write fails, i
 unknown: the answer may have been lost after the object was written.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
@@ -89,6 +89,18 @@ class ObjectStore(ReadableObjects, Protocol):
 
     def put(self, key: str, content: Content) -> None:
         """Write an object with one request, replacing any of the same key."""
+        ...
+
+    def copy(self, keys: Mapping[str, str]) -> None:
+        """Copy objects within the store, several at a time, replacing any of the same key.
+
+        Args:
+            keys: The new key of each; its content never leaves the store.
+
+        Raises:
+            FileMissingError: There is no such object.
+            StorageError: A request failed; some copies may have been made.
+        """
         ...
 
     def upload(self, key: str) -> Upload:

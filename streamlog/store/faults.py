@@ -7,7 +7,7 @@ an error, and the object is there. A dead process does nothing more: each furthe
 """
 
 import errno
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -37,8 +37,8 @@ class StoreFault:
     """Which requests fail, and how.
 
     Attributes:
-        operation: `create`, `put`, `upload`, `get`, `read`, `stat`, `list` or `delete`; any if
-            empty.
+        operation: `create`, `put`, `copy`, `upload`, `get`, `read`, `stat`, `list` or `delete`;
+            any if empty.
         key: A part of the key; any if empty.
         first: The first matching request that fails, from 1.
         count: How many fail.
@@ -86,6 +86,12 @@ class FaultyStore:
         """See `ObjectStore.put`."""
         with self._request("put", key):
             self._store.put(key, content)
+
+    def copy(self, keys: Mapping[str, str]) -> None:
+        """See `ObjectStore.copy`; each key is a request."""
+        for source, target in keys.items():
+            with self._request("copy", source):
+                self._store.copy({source: target})
 
     def upload(self, key: str) -> Upload:
         """See `ObjectStore.upload`. The request is recorded, and can fail, when it is closed."""

@@ -2,7 +2,7 @@
 
 import contextlib
 import errno
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 from types import TracebackType
@@ -25,7 +25,7 @@ __all__ = ["RemoteStore", "open_store"]
 PART_SIZE: Final = 8 << 20  # bytes buffered for an upload before a part of it is sent
 PARTS_AT_ONCE: Final = 4
 PIECE_SIZE: Final = 2 << 20  # bytes of one request, where a range is larger
-READS_AT_ONCE: Final = 8
+REQUESTS_AT_ONCE: Final = 8
 _LISTED_AT_ONCE: Final = 1000
 _DELETED_AT_ONCE: Final = 1000
 _RETRIES: Final = 5
@@ -96,6 +96,18 @@ class RemoteStore:
         with self._translated("put", key):
             self._handle.put(key, _readable(content), use_multipart=False)
 
+    def copy(self, keys: Mapping[str, str]) -> None:
+        """See `ObjectStore.copy`."""
+        with self._threads() as pool:
+            done = [pool.submit(self._copy, *each) for each in keys.items()]
+            wait(done)
+            for each in done:
+                each.result()
+
+    def _copy(self, source: str, target: str) -> None:
+        with self._translated("copy", source):
+            self._handle.copy(source, target)
+
     def upload(self, key: str) -> Upload:
         """See `ObjectStore.upload`."""
         import obstore
@@ -126,7 +138,7 @@ class RemoteStore:
         if len(pieces) == 1:
             self._read_piece(pieces[0], target)
             return
-        with self._readers() as pool:
+        with self._threads() as pool:
             done, at = [], 0
             for piece in pieces:
                 done.append(pool.submit(self._read_piece, piece, target[at : at + piece.size]))
@@ -136,12 +148,12 @@ class RemoteStore:
                 each.result()
 
     @contextlib.contextmanager
-    def _readers(self) -> Iterator[ThreadPoolExecutor]:
+    def _threads(self) -> Iterator[ThreadPoolExecutor]:
         """Lend threads that no other caller has meanwhile."""
         try:
             pool = self._idle.pop()
         except IndexError:
-            pool = ThreadPoolExecutor(READS_AT_ONCE)
+            pool = ThreadPoolExecutor(REQUESTS_AT_ONCE)
         yield pool
         self._idle.append(pool)
 

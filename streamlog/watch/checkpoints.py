@@ -1,22 +1,28 @@
-"""A query as a reader, by its checkpoint: a directory, or a URL of an object store.
+"""A query's checkpoint: a directory, or a URL of an object store.
 
-Of a checkpoint in an object store, the three files that hold the position are read (a listing of
-`commits` and three requests), and looked at as if they were on a disk.
+To see how far a query is, the three files that hold its position are read from an object store (a
+listing of `commits` and three requests), and looked at as if they were on a disk.
 """
 
+import os
 from typing import Final
 
 from streamlog.bucket.places import shared_store
-from streamlog.errors import FileMissingError
+from streamlog.errors import FileMissingError, InvalidOptionError
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.query.checkpoint import local_path
+from streamlog.query.checkpoint_files import (
+    CheckpointDirectory,
+    CheckpointFiles,
+    CheckpointObjects,
+)
 from streamlog.root.readers import Reader, reader_at
 from streamlog.store.api import ObjectStore
 from streamlog.store.urls import StoreUrl
 
-__all__ = ["reader_of_checkpoint"]
+__all__ = ["files_of_checkpoint", "reader_of_checkpoint"]
 
 _SIZE_MAX: Final = 1 << 26
 
@@ -38,6 +44,29 @@ def reader_of_checkpoint(location: str) -> Reader:
     path = f"/{url.scheme}/{url.bucket}/{url.prefix}".rstrip("/")
     fs = _files_of(shared_store(str(url)), path)
     return reader_at(fs, location, path, now_ms=0)
+
+
+def files_of_checkpoint(location: str) -> CheckpointFiles:
+    """Return a checkpoint that can be changed.
+
+    Args:
+        location: `checkpointLocation`: a local path, or a URL as object stores have it.
+
+    Raises:
+        InvalidOptionError: The URL is not one of an object store, or names a whole bucket.
+    """
+    path = local_path(location)
+    if path is not None:
+        return CheckpointDirectory(LocalFileSystem(), os.path.realpath(path))
+    url = StoreUrl.parse(location)
+    directory, _, name = url.prefix.rpartition("/")
+    if not name:
+        raise InvalidOptionError(
+            "the copy of a checkpoint is kept beside it, so a whole bucket cannot be reset",
+            got=location,
+            expected=f"{url}/NAME",
+        )
+    return CheckpointObjects(shared_store(str(url._replace(prefix=directory))), name)
 
 
 def _files_of(store: ObjectStore, path: str) -> FileSystem:

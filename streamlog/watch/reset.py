@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from streamlog.arrow.log_view import EARLIEST, LATEST, OpenLogView, TopicChoice
 from streamlog.arrow.views import open_view
 from streamlog.errors import InvalidOptionError, InvalidRequestError
-from streamlog.fs.api import FileSystem
 from streamlog.query.checkpoint import PlannedBatch
+from streamlog.query.checkpoint_files import CheckpointFiles
 from streamlog.query.generation import CheckpointState, write_generation
 from streamlog.query.offsets import SourceOffset, parse_source_offset
 from streamlog.records.record import IsolationLevel
@@ -217,9 +217,9 @@ def plan_move(
     )
 
 
-def carry_out(fs: FileSystem, plan: ResetPlan, *, skip_unfinished: bool = False) -> str:
+def carry_out(files: CheckpointFiles, plan: ResetPlan, *, skip_unfinished: bool = False) -> str:
     """Replace the offsets as planned; see `write_generation`. Return the former generation."""
-    return write_generation(fs, plan.state, plan.batches, skip_unfinished=skip_unfinished)
+    return write_generation(files, plan.state, plan.batches, skip_unfinished=skip_unfinished)
 
 
 def signs_of_running(

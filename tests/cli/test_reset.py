@@ -3,12 +3,15 @@
 import json
 import os
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
 
+from streamlog.store.remote import open_store
 from tests.root.test_readers import checkpoint
 from tests.support.cli import ok, streamlog
+from tests.support.s3 import S3Server
 
 OURS = json.dumps({"$topicIds": {"orders": "A" * 22}, "orders": {"0": 2, "1": 0, "2": 0}})
 
@@ -20,7 +23,7 @@ def stopped(root: Path, tmp_path: Path) -> Path:
     path = tmp_path / "audit"
     checkpoint(path, {0: [OURS], 1: [OURS]}, done=1)
     hour_ago = time.time() - 3600
-    for each in (path, path / "offsets", path / "commits"):
+    for each in (path, *path.rglob("*")):
         os.utime(each, (hour_ago, hour_ago))
     return path
 
@@ -89,6 +92,30 @@ def test_a_checkpoint_moves_to_kafka_and_back(root: Path, stopped: Path) -> None
     ]
     assert streamlog(*arguments).code == 2  # without a root
     assert Path(f"{stopped}.2").exists()
+
+
+def test_a_checkpoint_in_an_object_store_is_reset(
+    root: Path, stopped: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT", s3.endpoint)
+    url = s3.new_bucket()
+    store = open_store(url)
+    for file in stopped.rglob("*"):
+        if file.is_file():
+            store.put(f"audit/{file.relative_to(stopped)}", file.read_bytes())
+    marker = f"{s3.endpoint}/{url.removeprefix('s3://')}/audit/offsets/"  # of Hadoop
+    urllib.request.urlopen(urllib.request.Request(marker, b"", method="PUT")).close()
+    arguments = ("readers", "reset", f"{url}/audit", "--to", "earliest", "--path", root)
+    ran = streamlog(*arguments)
+    assert (ran.code, "its checkpoint changed" in ran.error) == (2, True)
+    ran = ok(*arguments, "--stopped")
+    assert f"{url}/audit.1" in ran.error
+    rows = ok("lag", "--checkpoint", f"{url}/audit", "--path", root).rows
+    assert [row["lag"] for row in rows] == [4, 0, 0]
+    before = {file: (stopped / file).read_bytes() for file in ("offsets/1", "metadata")}
+    assert before == {file: store.get(f"audit.1/{file}", max_size=9999) for file in before}
+    ran = streamlog("readers", "reset", "s3://bucket", "--to", "earliest", "--path", root)
+    assert (ran.code, "a whole bucket cannot be reset" in ran.error) == (2, True)
 
 
 @pytest.mark.parametrize("to", ["soon", "", "{", '{"orders":{"9":1}}', '{"orders":{"0":5}}', "[]"])

@@ -15,6 +15,7 @@ from streamlog.fs.faults import Fault, FaultyFileSystem
 from streamlog.fs.files import read_file
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.memory import MemoryFileSystem
+from streamlog.query.checkpoint_files import CheckpointDirectory
 from streamlog.query.generation import read_state, write_generation
 from tests.support.crash import every_crash_point
 
@@ -67,8 +68,9 @@ def content(fs: FileSystem, path: str) -> dict[str, str]:
 
 
 def reset(fs: FileSystem, path: str = PATH, *, skip_unfinished: bool = False) -> str:
-    state = read_state(fs, path)
-    return write_generation(fs, state, {1: [NEW, "-"]}, skip_unfinished=skip_unfinished)
+    files = CheckpointDirectory(fs, path)
+    state = read_state(files)
+    return write_generation(files, state, {1: [NEW, "-"]}, skip_unfinished=skip_unfinished)
 
 
 def test_the_newest_offsets_are_replaced_and_the_former_generation_kept(tmp_path: Path) -> None:
@@ -141,10 +143,10 @@ def test_an_unfinished_batch_is_refused_and_counts_as_finished_on_request() -> N
 
 def test_the_first_batch_may_be_the_unfinished_one() -> None:
     fs = prepared({"metadata": FILES["metadata"], "offsets/0": f"v1\n{SETTINGS}\n{OLD}"})
-    state = read_state(fs, PATH)
+    state = read_state(CheckpointDirectory(fs, PATH))
     assert (state.planned.batch_id, state.before, state.is_finished) == (0, None, False)
-    write_generation(fs, state, {0: [NEW]}, skip_unfinished=True)
-    state = read_state(fs, PATH)
+    write_generation(CheckpointDirectory(fs, PATH), state, {0: [NEW]}, skip_unfinished=True)
+    state = read_state(CheckpointDirectory(fs, PATH))
     assert (state.is_finished, state.planned.sources) == (True, (NEW,))
     assert read_file(fs, f"{PATH}/commits/0", max_size=99) == b'v1\n{"nextBatchWatermarkMs":0}'
 
@@ -152,14 +154,14 @@ def test_the_first_batch_may_be_the_unfinished_one() -> None:
 def test_sources_with_names_keep_them() -> None:
     text = f"v2\n{SETTINGS}\nleft:{OLD}\nright_1:-"
     fs = prepared({**FILES, "offsets/1": text})
-    state = read_state(fs, PATH)
+    state = read_state(CheckpointDirectory(fs, PATH))
     assert state.planned.sources == (OLD, "-")
-    write_generation(fs, state, {1: [NEW, "-"]})
+    write_generation(CheckpointDirectory(fs, PATH), state, {1: [NEW, "-"]})
     assert content(fs, PATH)["offsets/1"] == text.replace(OLD, NEW)
 
 
 def test_what_is_known_of_a_query() -> None:
-    state = read_state(prepared(FILES), PATH)
+    state = read_state(CheckpointDirectory(prepared(FILES), PATH))
     assert (state.has_state, state.watermark_ms, state.changed_ms > 0) == (False, 5, True)
     assert state.before is not None
     assert state.before.data(state.before.sources).decode() == FILES["offsets/0"]
@@ -181,4 +183,4 @@ def test_what_is_known_of_a_query() -> None:
 def test_what_is_no_checkpoint_is_refused(files: dict[str, str], error: type[Exception]) -> None:
     fs = prepared(files)
     with pytest.raises(error):
-        read_state(fs, PATH)
+        read_state(CheckpointDirectory(fs, PATH))
