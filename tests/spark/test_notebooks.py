@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
@@ -64,22 +65,16 @@ def test_a_notebook_runs(name: str, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def start_kernel(tmp_path: Path) -> Iterator[Callable[[], KernelManager]]:
-    """Starts a kernel in `tmp_path`."""
-    managers: list[KernelManager] = []
-
-    def start() -> KernelManager:
-        managers.append(KernelManager(kernel_name="python3"))
-        managers[-1].start_kernel(cwd=str(tmp_path))
-        return managers[-1]
-
-    yield start
-    for manager in managers:
-        manager.shutdown_kernel(now=True)
+def kernel(tmp_path: Path) -> Iterator[KernelManager]:
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel(cwd=str(tmp_path))
+    yield manager
+    manager.shutdown_kernel(now=True)
 
 
-def runner(manager: KernelManager) -> Callable[[str], str]:
-    """Return a function that runs code in the kernel, and returns what it printed."""
+@contextmanager
+def connected(manager: KernelManager) -> Iterator[Callable[[str], str]]:
+    """Yield a function that runs code in the kernel, and returns what it printed."""
     client = manager.client()
     client.start_channels()
     client.wait_for_ready(timeout=120)
@@ -96,11 +91,12 @@ def runner(manager: KernelManager) -> Callable[[str], str]:
         assert reply["content"]["status"] == "ok", reply["content"]
         return "".join(said)
 
-    return run
+    yield run
+    client.stop_channels()
 
 
-def test_a_stream_goes_on_after_a_stop_and_in_another_kernel(
-    start_kernel: Callable[[], KernelManager], tmp_path: Path
+def test_a_stream_goes_on_after_a_stop_and_after_a_restart(
+    kernel: KernelManager, tmp_path: Path
 ) -> None:
     root = str(tmp_path / "root")
     with streamlog.LogManager.open(root, create=True) as manager:
@@ -111,13 +107,13 @@ def test_a_stream_goes_on_after_a_stop_and_in_another_kernel(
         streamlog.write_table(pa.table({"value": list(words)}), root, "words")
 
     append("one", "two")
-    kernel = start_kernel()
-    run = runner(kernel)
-    assert run(CELL) == "2\n"
-    append("three")
-    assert run("spark.stop()" + CELL) == "3\n"  # the same process, another session
+    with connected(kernel) as run:
+        assert run(CELL) == "2\n"
+        append("three")
+        assert run("spark.stop()" + CELL) == "3\n"  # the same process, another session
     append("four")
-    kernel.shutdown_kernel(now=True)  # kills it, in the middle of a query that nothing has stopped
-    assert runner(start_kernel())(CELL) == "4\n"
+    kernel.restart_kernel(now=True)  # kills it, in the middle of a query that nothing has stopped
+    with connected(kernel) as run:
+        assert run(CELL) == "4\n"
     values = [value.decode() for value in streamlog.read_table(root, "copy")["value"].to_pylist()]
     assert sorted(values) == ["four", "one", "three", "two"]

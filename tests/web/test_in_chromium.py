@@ -76,6 +76,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 def check(window: Chromium, name: str) -> None:
     """Check a page as it is shown, and keep its picture if asked to."""
     if target := os.environ.get("SCREENSHOTS"):
+        Path(target).mkdir(parents=True, exist_ok=True)
         window.screenshot(Path(target, f"{name}.png"))
     assert window.complaints == []
     width = window.value("document.documentElement.scrollWidth")
