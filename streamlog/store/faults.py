@@ -2,14 +2,17 @@
 
 Every request is recorded. A `StoreFault` selects one and its failure: an error or the death of the
 process; before the store does the work, or after it. The second is a lost answer: the caller gets
-an error, and the object is there. A dead process does nothing more: each further request raises
-`SimulatedCrash` again.
+an error, and the object is there. A late request is the third way: the caller gets an error, and
+the store does the work when the caller has gone on, or is dead. A dead process does nothing more:
+each further request raises `SimulatedCrash` again.
 """
 
 import errno
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple
 
@@ -46,6 +49,8 @@ class StoreFault:
             TORN: only a part of a body arrives.
         number: The `errno` of the error.
         is_crash: Whether the process dies instead.
+        late_by: The number of requests after which a change that failed takes place all the same,
+            unless `deliver` is called before; 0 for never.
     """
 
     operation: str = ""
@@ -55,6 +60,7 @@ class StoreFault:
     moment: Moment = Moment.BEFORE
     number: int = errno.EIO
     is_crash: bool = False
+    late_by: int = 0
 
 
 class FaultyStore:
@@ -70,6 +76,7 @@ class FaultyStore:
         self._faults = tuple(faults)
         self._matches = [0] * len(faults)
         self._is_dead = False
+        self._late: list[tuple[int, Callable[[], None]]] = []  # and before which request
         self.requests: list[StoreRequest] = []
 
     def count(self, *operations: str) -> int:
@@ -79,19 +86,18 @@ class FaultyStore:
     # ---- the protocol ------------------------------------------------------------------------
     def create(self, key: str, content: Content) -> None:
         """See `ObjectStore.create`."""
-        with self._request("create", key):
+        with self._request("create", key, lambda: partial(self._store.create, key, bytes(content))):
             self._store.create(key, content)
 
     def put(self, key: str, content: Content) -> None:
         """See `ObjectStore.put`."""
-        with self._request("put", key):
+        with self._request("put", key, lambda: partial(self._store.put, key, bytes(content))):
             self._store.put(key, content)
 
     def copy(self, keys: Mapping[str, str]) -> None:
         """See `ObjectStore.copy`; each key is a request."""
         for source, target in keys.items():
-            with self._request("copy", source):
-                self._store.copy({source: target})
+            self._change("copy", source, partial(self._store.copy, {source: target}))
 
     def upload(self, key: str) -> Upload:
         """See `ObjectStore.upload`. The request is recorded, and can fail, when it is closed."""
@@ -125,21 +131,48 @@ class FaultyStore:
     def delete(self, keys: Iterable[str]) -> None:
         """See `ObjectStore.delete`; each key is a request, so that a crash can fall between two."""
         for key in keys:
-            with self._request("delete", key):
-                self._store.delete([key])
+            self._change("delete", key, partial(self._store.delete, [key]))
+
+    def deliver(self) -> None:
+        """Do what is still late, as if no process were there any more to wait for it."""
+        self._deliver_before(sys.maxsize)
 
     # ---- faults ------------------------------------------------------------------------------
+    def _change(self, operation: str, key: str, work: Callable[[], None]) -> None:
+        with self._request(operation, key, lambda: work):
+            work()
+
     @contextmanager
-    def _request(self, operation: str, key: str) -> Iterator[None]:
+    def _request(
+        self, operation: str, key: str, change: Callable[[], Callable[[], None]] | None = None
+    ) -> Iterator[None]:
+        """Record a request, and perform it in the context.
+
+        Args:
+            operation: Its name in `StoreFault`.
+            key: Its key.
+            change: Returns what changes the store later, if the request is late.
+        """
         self._check_alive()
+        self._deliver_before(len(self.requests) + 1)
         self.requests.append(StoreRequest(len(self.requests) + 1, operation, key))
         fault = self._due(operation, key)
         if fault is None:
             yield
             return
-        if fault.moment is not Moment.BEFORE:
+        if fault.late_by:
+            if change is not None:
+                self._late.append((len(self.requests) + fault.late_by, change()))
+        elif fault.moment is not Moment.BEFORE:
             yield  # the store does the work; an error of its own comes first
         self._fail(fault, operation, key)
+
+    def _deliver_before(self, number: int) -> None:
+        due = [each for each in self._late if each[0] <= number]
+        self._late = [each for each in self._late if each[0] > number]
+        for _, work in due:
+            with suppress(StorageError):  # an answer that goes nowhere
+                work()
 
     def _due(self, operation: str, key: str) -> StoreFault | None:
         due = None
@@ -180,7 +213,7 @@ class _FaultyUpload:
         """See `Upload.close`."""
         if self._is_open:
             self._is_open = False
-            with self._store._request("upload", self.key):
+            with self._store._request("upload", self.key, lambda: self._upload.close):
                 self._upload.close()
 
     def __enter__(self) -> "_FaultyUpload":
@@ -194,6 +227,6 @@ class _FaultyUpload:
     ) -> None:
         if kind is None:
             self.close()
-        else:
+        elif self._is_open:
             self._is_open = False
             self._upload.__exit__(kind, error, trace)

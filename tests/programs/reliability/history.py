@@ -80,6 +80,12 @@ class Crashed(NamedTuple):
     lost_power: bool
 
 
+class UnderWay(NamedTuple):
+    """From now on requests that failed may still take effect, or no longer."""
+
+    is_possible: bool
+
+
 class Raised(NamedTuple):
     """An operation failed with an error."""
 
@@ -117,5 +123,17 @@ class Seen(NamedTuple):
     views: Mapping[int, View]
 
 
-Event = Wrote | Flushed | Truncated | Began | Retained | Cleaned | Waited | Crashed | Raised | Seen
+Event = (
+    Wrote
+    | Flushed
+    | Truncated
+    | Began
+    | Retained
+    | Cleaned
+    | Waited
+    | Crashed
+    | UnderWay
+    | Raised
+    | Seen
+)
 History = list[Event]

@@ -27,6 +27,7 @@ from tests.programs.reliability.history import (
     Retained,
     Seen,
     Truncated,
+    UnderWay,
     View,
     Waited,
     Wrote,
@@ -93,6 +94,7 @@ class Ledger:
         self.latest_starts: dict[int, float] = {}  # by partition: the log start may not be higher
         self.cuts: set[tuple[int, int]] = set()  # partition, offset of a truncation
         self.cleaned: dict[int, int] = {}  # by partition: records below may be missing
+        self.may_arrive = False  # whether a write that seemed to fail may still take effect
         self.spared: set[int] = set()  # ids that a compaction may have removed
         self._first_cleaned_ms: dict[int, int] = {}  # by id of a tombstone
 
@@ -124,6 +126,8 @@ class Ledger:
                 self._let_begin(partition, self._first_young(partition, now_ms))
             case Cleaned():
                 self._take_cleaning(event)
+            case UnderWay(is_possible):
+                self.may_arrive = is_possible
             case Raised() | Waited():
                 pass
 
@@ -216,10 +220,14 @@ class Ledger:
             if there:
                 batch.claim = Claim.MUST
                 batch.base_offset = offsets[batch.ids[there[0]]] - there[0]
-            elif batch.claim is Claim.MAY and self.wanted(batch, view):
+            elif self._is_missing(batch, view):
                 batch.claim = Claim.GONE
         self.ends[partition] = view.end
         self.starts[partition] = view.start
+
+    def _is_missing(self, batch: _Batch, view: View) -> bool:
+        is_expected = batch.claim is Claim.MAY and bool(self.wanted(batch, view))
+        return is_expected and not self.may_arrive
 
     def wanted(self, batch: _Batch, view: View) -> set[int]:
         """Return the ids of a batch that must be there if any part of the batch is."""

@@ -23,6 +23,7 @@ from tests.programs.reliability.history import (
     History,
     Outcome,
     Raised,
+    UnderWay,
     Wrote,
 )
 from tests.programs.reliability.invariants import Harm, Violation, check
@@ -40,6 +41,13 @@ FAILURES: Final[dict[str, Callable[[int], list[StoreFault]]]] = {
     "three answers are lost": lambda first: [StoreFault(first=first, count=3, moment=Moment.AFTER)],
     "it answers 503 once": lambda first: [StoreFault(first=first)],
     "it answers 503 from then on": lambda first: [StoreFault(first=first, count=ALWAYS)],
+    "it does one request later": lambda first: [StoreFault(first=first, late_by=1 + first % 5)],
+    "it does three requests later": lambda first: [
+        StoreFault(first=first, count=3, late_by=1 + first % 5)
+    ],
+    "it does one request after the process is dead": lambda first: [
+        StoreFault(first=first, is_crash=True, late_by=ALWAYS)
+    ],
     "a body is cut short": lambda first: [StoreFault(first=first, moment=Moment.TORN)],
     "it is full": lambda first: _writes_fail(first, errno.ENOSPC),
     "it is read-only": lambda first: _writes_fail(first, errno.EACCES),
@@ -57,6 +65,9 @@ class TroubledStore(FaultyStore):
         faults: The faults; those of one operation count only its requests.
         rival: Called once, before the request with the number `at`.
         at: That number; 0 for never.
+
+    Attributes:
+        inner: The store that does the work.
     """
 
     def __init__(
@@ -68,6 +79,7 @@ class TroubledStore(FaultyStore):
         at: int = 0,
     ) -> None:
         super().__init__(store, faults)
+        self.inner = store
         self._rival, self._at = rival, at
 
     def _check_alive(self) -> None:
@@ -83,10 +95,10 @@ def object_store_crashes(workload: Workload, random: Random) -> Iterator[Case]:
     first, requests = _rehearse(workload)
     for number in range(first, len(requests) + 1):
         fault = StoreFault(first=number, moment=Moment.AFTER, is_crash=True)
-        memory, history = _suffer(workload, [fault])
+        store, history = _suffer(workload, [fault])
         before = [*history, Crashed(lost_power=False)]
         what = f"a crash after request {number}, {requests[number - 1]}"
-        yield Case(what, _survive(memory, before, life=SECOND_LIFE))
+        yield Case(what, _survive(store, before, life=SECOND_LIFE))
 
 
 def object_store_failures(workload: Workload, random: Random) -> Iterator[Case]:
@@ -94,12 +106,12 @@ def object_store_failures(workload: Workload, random: Random) -> Iterator[Case]:
     first, requests = _rehearse(workload)
     for number in range(first, len(requests) + 1):
         name = random.choice(sorted(FAILURES))
-        memory, history = _suffer(workload, FAILURES[name](number))
+        store, history = _suffer(workload, FAILURES[name](number))
         what = f"{name}, at request {number}, {requests[number - 1]}"
-        yield Case(what, _survive(memory, history, life=SECOND_LIFE))
-        memory, history = _meet(workload, number)
+        yield Case(what, _survive(store, history, life=SECOND_LIFE))
+        store, history = _meet(workload, number)
         what = f"another driver at request {number}, {requests[number - 1]}"
-        yield Case(what, _survive(memory, history, life=SECOND_LIFE))
+        yield Case(what, _survive(store, history, life=SECOND_LIFE))
 
 
 def _writes_fail(first: int, number: int) -> list[StoreFault]:
@@ -139,15 +151,15 @@ def _open(store: ObjectStore, history: History, workload: Workload) -> ObjectSub
     return ObjectSubject(store, history, life=FIRST_LIFE, is_compacted=_is_compacted(workload))
 
 
-def _suffer(workload: Workload, faults: list[StoreFault]) -> tuple[ObjectStore, History]:
-    """Perform a workload with faults; return what is left, and the events."""
-    memory = _ground(workload)
+def _suffer(workload: Workload, faults: list[StoreFault]) -> tuple[TroubledStore, History]:
+    """Perform a workload with faults; return the store, and the events."""
+    store = TroubledStore(_ground(workload), faults)
     history: History = []
-    _perform(TroubledStore(memory, faults), history, workload)
-    return memory, history
+    _perform(store, history, workload)
+    return store, history
 
 
-def _meet(workload: Workload, number: int) -> tuple[ObjectStore, History]:
+def _meet(workload: Workload, number: int) -> tuple[TroubledStore, History]:
     """Perform a workload while another driver does its next step at a request."""
     memory = _ground(workload)
     history: History = []
@@ -159,8 +171,9 @@ def _meet(workload: Workload, number: int) -> tuple[ObjectStore, History]:
         for operation in ("commit again", "append", "flush"):
             other.perform(operation)
 
-    _perform(TroubledStore(memory, [], rival=rival, at=number), history, workload, mine)
-    return memory, history
+    store = TroubledStore(memory, [], rival=rival, at=number)
+    _perform(store, history, workload, mine)
+    return store, history
 
 
 def _perform(
@@ -182,19 +195,27 @@ def _perform(
 
 
 # ---- what must hold then ----------------------------------------------------------------------
-def _survive(memory: ObjectStore, before: list[Event], *, life: int) -> list[Violation]:
-    """Let another process read what is left, continue as Spark would, read and clean up."""
+def _survive(troubled: TroubledStore, before: list[Event], *, life: int) -> list[Violation]:
+    """Let another process read what is left, continue as Spark would, read and clean up.
+
+    What the first process asked for, and did not get, arrives while the other one is at work.
+    """
     history: History = list(before)
+    memory = troubled.inner
+    store = TroubledStore(memory, [], rival=troubled.deliver, at=1 + len(troubled.requests) % 12)
     raised = len([each for each in history if isinstance(each, Raised)])
     extra: list[Violation] = []
     try:
-        subject = ObjectSubject(memory, history, life=life)
+        history.append(UnderWay(is_possible=True))
+        subject = ObjectSubject(store, history, life=life)
         subject.see()
         if any(_is_open_commit(each) for each in history):
             subject.perform("commit again")
         for operation in ("append", "append other", "commit"):
             subject.perform(operation)
         subject.see()
+        troubled.deliver()  # no request is under way for as long as the next step waits
+        history.append(UnderWay(is_possible=False))
         for operation in ("wait", "retire", "retire"):
             subject.perform(operation)
         subject.see()
