@@ -52,7 +52,8 @@ OBJECT_STORES: Final = """\
 The kinds `crashes with an object store` and `failing object stores` apply the same workloads to a root in an
 object store: appends are commits of apps that commit once; rolls, flushes and cleanings are maintenance. The
 process dies after each request; or a request fails with a lost answer, three of them, 503 once or from then on,
-a body cut short, a store that is full or read-only, or wrong credentials; or another driver with the same
+a body cut short, a store that is full or read-only, or wrong credentials; or it seems to fail and takes place a
+few requests later, or after the process is dead and another one is at work; or another driver with the same
 checkpoint comes before it. Then another process reads, continues as Spark would, waits a week, does all
 maintenance and reads again. The invariants are those of directories. Besides, no object may be left that the
 journal does not name, two processes must know the same state, and opening takes at most seven requests.
