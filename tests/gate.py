@@ -9,8 +9,10 @@ part at once. What failed is shown again at the end; the last line counts the te
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -116,32 +118,51 @@ PARTS = (
 )
 
 
+def read_report(report: Path) -> ElementTree.Element:
+    """Return what pytest says of each test: nothing if it ran none.
+
+    Raises:
+        ElementTree.ParseError: The report is cut off, as on a full disk.
+    """
+    return ElementTree.parse(report).getroot() if report.exists() else ElementTree.Element("none")
+
+
 def count(report: Path) -> tuple[int, int, int]:
     """Return the numbers of passed, failed (or broken) and skipped tests."""
     passed = failed = skipped = 0
-    if report.exists():
-        for suite in ElementTree.parse(report).iter("testsuite"):
-            total = int(suite.attrib["tests"])
-            bad = int(suite.attrib["failures"]) + int(suite.attrib["errors"])
-            left_out = int(suite.attrib["skipped"])
-            passed, failed, skipped = (
-                passed + total - bad - left_out,
-                failed + bad,
-                skipped + left_out,
-            )
+    for suite in read_report(report).iter("testsuite"):
+        total = int(suite.attrib["tests"])
+        bad = int(suite.attrib["failures"]) + int(suite.attrib["errors"])
+        left_out = int(suite.attrib["skipped"])
+        passed, failed, skipped = (
+            passed + total - bad - left_out,
+            failed + bad,
+            skipped + left_out,
+        )
     return passed, failed, skipped
 
 
 def failures(report: Path) -> Iterator[str]:
     """Yield each failed test with its message, in full up to a limit."""
-    if not report.exists():
+    try:
+        cases = list(read_report(report).iter("testcase"))
+    except ElementTree.ParseError as error:
+        yield f"FAILED {report.name} cannot be read: {error}; {free_space()}"
         return
-    for case in ElementTree.parse(report).iter("testcase"):
+    for case in cases:
         for outcome in (*case.iter("failure"), *case.iter("error")):
             text = (outcome.text or "").strip()
             if len(text) > 2 * SHOWN:
                 text = f"{text[:SHOWN]}\n…\n{text[-SHOWN:]}"
             yield f"FAILED {case.get('classname')}.{case.get('name')}\n{text}"
+
+
+def free_space() -> str:
+    """Return how much room is left for the reports, and for temporary files."""
+    places = (REPORTS, Path(tempfile.gettempdir()))
+    return ", ".join(
+        f"{shutil.disk_usage(place).free >> 20} MiB free in {place}" for place in places
+    )
 
 
 def environment_of(part: Part) -> dict[str, str]:
@@ -168,7 +189,10 @@ def run(part: Part, output: IO[bytes] | None = None) -> Result:
         process.returncode = os.waitstatus_to_exitcode(status)
         is_good &= process.returncode == 0
         cpu_seconds += used.ru_utime + used.ru_stime
-    passed, failed, skipped = count(report)
+    try:
+        passed, failed, skipped = count(report)
+    except ElementTree.ParseError:  # `failures` reports it, after all parts have ended
+        is_good, passed, failed, skipped = False, 0, 1, 0
     seconds = time.monotonic() - start
     return Result(part.name, passed, failed, skipped, is_good, seconds, cpu_seconds)
 

@@ -87,3 +87,16 @@ def test_failures_of_tests_are_shown_again_at_the_end(
     assert "\n…\n" in message
     assert len(message) < 3 * gate.SHOWN
     assert table.endswith("tests: 0 passed, 1 failed, 0 skipped\n")
+
+
+def test_a_report_that_was_cut_off_fails_its_part_and_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    report = gate.report_of("cut")
+    cut = part("cut", "import sys; open(sys.argv[1], 'w').write('<testsuites><testsuite')", report)
+    monkeypatch.setattr(gate, "PARTS", (cut, part("good", "print('still run')")))
+    assert gate.main([]) == 1
+    printed = capfd.readouterr().out
+    assert "FAILED cut.xml cannot be read: unclosed token: line 1, column 12;" in printed
+    assert "still run" in printed.splitlines()
+    assert printed.endswith("tests: 0 passed, 1 failed, 0 skipped\n")
