@@ -517,7 +517,7 @@ BUGS: Final = (
         Edit("streamlog.bucket.journal",
              "        if self._read_next():  # a query finds",
              "        if False:  # a query finds"),
-    ), CRASHING_STORE, ("append", TROUBLE, "append")),
+    ), FAILING_STORE, ("append", TROUBLE, "append")),
     Bug("204 a committed version is committed again", (
         Edit("streamlog.bucket.commits",
              "        if verdict in (Verdict.REPLAY, Verdict.SKIP):\n", "        if False:\n"),
