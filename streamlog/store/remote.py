@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
@@ -57,7 +58,7 @@ def open_store(url: str) -> ObjectStore:
         ) from error
     try:
         if parsed.scheme == "memory":
-            return RemoteStore(str(parsed), stores.MemoryStore())
+            return RemoteStore(str(parsed), stores.MemoryStore(), is_remote=False)
         if parsed.scheme == "file":
             local = stores.LocalStore(f"/{parsed.prefix}", mkdir=True)
             return RemoteStore(str(parsed), local, is_sorted=False)
@@ -78,12 +79,16 @@ class RemoteStore:
         url: The URL, for errors.
         handle: The store that obstore opened.
         is_sorted: Whether the store lists keys in their order.
+        is_remote: Whether requests leave this process, which takes threads of obstore.
     """
 
-    __slots__ = ("_handle", "_idle", "_is_sorted", "url")
+    __slots__ = ("_handle", "_idle", "_is_remote", "_is_sorted", "url")
 
-    def __init__(self, url: str, handle: "Handle", *, is_sorted: bool = True) -> None:
+    def __init__(
+        self, url: str, handle: "Handle", *, is_sorted: bool = True, is_remote: bool = True
+    ) -> None:
         self.url, self._handle, self._is_sorted = url, handle, is_sorted
+        self._is_remote = is_remote
         self._idle: list[ThreadPoolExecutor] = []  # new threads cost as much as a copy of a MiB
 
     def create(self, key: str, content: Content) -> None:
@@ -221,6 +226,8 @@ class RemoteStore:
     @contextlib.contextmanager
     def _translated(self, operation: str, key: str, *, missing: bool = False) -> Iterator[None]:
         """Raise typed errors; leave `FileNotFoundError` to the caller if `missing` is set."""
+        if self._is_remote:
+            _check_process(self.url)
         try:
             yield
         except FileNotFoundError as error:
@@ -264,6 +271,28 @@ class _RemoteUpload:
         if kind is None:
             self.close()
         self._is_open = False  # dropping the writer leaves parts that never become an object
+
+
+_processes: Final[list[int]] = []  # the first one that made requests, as a forked child sees it
+
+
+def _check_process(url: str) -> None:
+    """Refuse a request that would never end: the threads of obstore do not survive a fork.
+
+    Raises:
+        InvalidRequestError: This process was forked from one that had made requests.
+    """
+    pid = os.getpid()
+    if not _processes:
+        _processes.append(pid)
+    if _processes[0] != pid:
+        raise InvalidRequestError(
+            "a forked process cannot use an object store that its parent has used",
+            path=url,
+            got=f"process {pid}, forked from {_processes[0]} or a child of it",
+            expected="a process that was started, or forked before the first request",
+            hint='multiprocessing.get_context("spawn") starts such processes',
+        )
 
 
 def _failures() -> tuple[type[Exception], ...]:

@@ -1,6 +1,7 @@
 """Every store keeps the promises of `ObjectStore`."""
 
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from streamlog.errors import (
 )
 from streamlog.store.api import ObjectRange, ObjectStore
 from streamlog.store.remote import PART_SIZE, open_store
+from tests.support.child import run_in_child
 
 
 def test_an_object_is_created_once(store: ObjectStore) -> None:
@@ -150,3 +152,14 @@ def test_an_endpoint_that_cannot_be_reached_is_reported(monkeypatch: pytest.Monk
     with pytest.raises(StorageError, match="check the network") as caught:
         open_store("s3://bucket/root").get("x", max_size=1)
     assert "secret" not in str(caught.value)
+
+
+def test_a_forked_child_is_refused_rather_than_left_waiting(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/store")
+    store.put("a", b"x")
+
+    answer = run_in_child(lambda: open_store(f"file://{tmp_path}/store").get("a", max_size=1))
+
+    assert "InvalidRequestError: a forked process cannot use an object store" in answer
+    assert "spawn" in answer
+    assert store.get("a", max_size=1) == b"x"
