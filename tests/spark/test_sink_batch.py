@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.log_root import BOTH_KINDS
 from tests.support.sink import sorted_values, values_of
 
 pytestmark = pytest.mark.spark
@@ -27,6 +28,7 @@ def test_a_write_without_a_name_writes_each_time(spark, root):
     )
 
 
+@BOTH_KINDS
 def test_a_named_write_is_written_once(spark, root):
     root.create("orders", 2)
 
@@ -47,6 +49,7 @@ def test_the_same_rows_in_another_order_and_division_are_the_same_write(spark, r
     assert len(values_of(root.path, "orders")) == 10
 
 
+@BOTH_KINDS
 def test_a_named_write_with_other_rows_stops_loudly(spark, root):
     root.create("orders", 2)
     write(rows(spark, 0, 10), root, txnAppId="daily", txnVersion="1")
@@ -77,6 +80,7 @@ def test_overwrite_is_refused_and_nothing_is_lost(spark, root):
     assert len(values_of(root.path, "orders")) == 3
 
 
+@BOTH_KINDS
 def test_a_write_that_fails_half_way_leaves_nothing(spark, root):
     root.create("orders", 2)
     broken = rows(spark, 0, 10).selectExpr("if(value = 'row 9', raise_error('no'), value) value")
@@ -87,6 +91,7 @@ def test_a_write_that_fails_half_way_leaves_nothing(spark, root):
     assert values_of(root.path, "orders") == []
 
 
+@BOTH_KINDS
 def test_rows_of_a_partition_stand_in_the_order_of_the_tasks(spark, root):
     root.create("orders")
 

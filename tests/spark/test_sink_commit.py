@@ -23,11 +23,12 @@ from streamlog.errors import (
 from streamlog.fs.local import LocalFileSystem
 from streamlog.query.checkpoint import QueryCheckpoint
 from streamlog.root.manager import LogManager
-from streamlog.spark.sink_commit import commit_staged, discard_staged
+from streamlog.spark.sink_commit import commit_staged, discard_staged, plan_topics
 from streamlog.spark.sink_options import SinkOptions
 from streamlog.spark.tasks import stage_plan
 from streamlog.spark.writer import StagedRows, StreamWriter
 from tests.support.child import run_in_child
+from tests.support.log_root import BOTH_KINDS
 from tests.support.sink import values_of
 
 SCHEMA = SinkSchema(value=0, key=None, headers=None, topic=None, partition=None, timestamp=None)
@@ -39,13 +40,16 @@ class Sink:
     def __init__(self, root, app="app", topic="orders"):
         self.options = SinkOptions(roots=(root,), topic=topic)
         self.app = app
+        self.planned = []
 
     def stage(self, version, *values, task=0):
+        topics = plan_topics(self.options)
+        self.planned = [topics] if topics is not None else []
         rows = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
         return stage_rows(
             LocalFileSystem(),
             SystemClock(),
-            stage_plan(self.options, SCHEMA, has_checksum=True),
+            stage_plan(self.options, SCHEMA, has_checksum=True, topics=topics),
             [rows],
             app=self.app,
             version=version,
@@ -59,6 +63,7 @@ class Sink:
             staged,
             rule=ReplayRule.NEXT,
             checkpoint=checkpoint,
+            planned=self.planned,
         )
 
     def write(self, version, *values):
@@ -77,6 +82,7 @@ def staged_names(root):
     }
 
 
+@BOTH_KINDS
 def test_tasks_stand_in_their_order_whatever_order_they_report_in(root, sink):
     sink.commit(
         0, sink.stage(0, b"c", task=2), sink.stage(0, b"a", task=0), sink.stage(0, b"b", task=1)
@@ -85,6 +91,7 @@ def test_tasks_stand_in_their_order_whatever_order_they_report_in(root, sink):
     assert values_of(root.path, "orders") == [b"a", b"b", b"c"]
 
 
+@BOTH_KINDS
 def test_one_version_of_one_writer_goes_to_two_topics(root):
     """Delta's idempotent pattern: one DataFrame, two targets, one `txnAppId`."""
     for topic in ("a", "b"):
@@ -92,14 +99,12 @@ def test_one_version_of_one_writer_goes_to_two_topics(root):
         options = SinkOptions(roots=(root.path,), topic=topic, app_id="etl")
         sink = Sink(root.path, app=options.identity(None, 5).app, topic=topic)
         for _ in range(2):
-            staged = sink.stage(5, b"row")
-            commit_staged(
-                options, options.identity(None, 5), [staged], rule=ReplayRule.NEXT, checkpoint=None
-            )
+            sink.write(5, b"row")
 
     assert [values_of(root.path, topic) for topic in ("a", "b")] == [[b"row"]] * 2
 
 
+@BOTH_KINDS
 def test_what_others_appended_between_two_commits_is_not_written_over(root, sink):
     sink.write(0, b"ours 0")
     root.append("orders", 0, ["theirs"])
@@ -108,6 +113,7 @@ def test_what_others_appended_between_two_commits_is_not_written_over(root, sink
     assert values_of(root.path, "orders") == [b"ours 0", b"theirs", b"ours 1"]
 
 
+@BOTH_KINDS
 def test_a_batch_without_rows_is_a_batch(root, sink):
     sink.commit(0, sink.stage(0), sink.stage(0, task=1))
     sink.write(1, b"a")
@@ -125,6 +131,7 @@ def test_a_topic_made_anew_between_two_commits_gets_the_second(root, sink):
     assert values_of(root.path, "orders") == [b"new"]
 
 
+@BOTH_KINDS
 def test_a_topic_made_anew_after_staging_is_not_the_one_meant(root, sink):
     sink.write(0, b"old")
     staged = sink.stage(1, b"meant for the old one")
@@ -150,6 +157,7 @@ def test_a_topic_deleted_after_staging_is_refused_and_nothing_is_in_the_way_late
     assert values_of(root.path, "orders") == [b"b"]
 
 
+@BOTH_KINDS
 def test_a_mismatch_leaves_the_root_fit_for_the_next_commit(root, sink):
     sink.write(0, b"a")
 
@@ -160,6 +168,7 @@ def test_a_mismatch_leaves_the_root_fit_for_the_next_commit(root, sink):
     assert values_of(root.path, "orders") == [b"a", b"c"]
 
 
+@BOTH_KINDS
 def test_threads_commit_to_one_root_one_after_the_other(root):
     root.create("orders")
 
@@ -200,6 +209,7 @@ def checkpoint(tmp_path):
     return found
 
 
+@BOTH_KINDS
 def test_the_checkpoints_ranges_tell_a_replay_whatever_the_rows_are(root, sink, checkpoint):
     sink.commit(0, sink.stage(0, b"a"), checkpoint=checkpoint)
 
@@ -209,6 +219,7 @@ def test_the_checkpoints_ranges_tell_a_replay_whatever_the_rows_are(root, sink, 
     assert values_of(root.path, "orders") == [b"a"]
 
 
+@BOTH_KINDS
 def test_another_range_stops_and_names_both(root, sink, checkpoint):
     sink.commit(0, sink.stage(0, b"a"), checkpoint=checkpoint)
     Path(checkpoint.path, "offsets/0").write_text('v1\n{}\n{"in":{"0":2}}')
@@ -220,6 +231,7 @@ def test_another_range_stops_and_names_both(root, sink, checkpoint):
     assert '{"in":{"0":2}}' in str(caught.value)
 
 
+@BOTH_KINDS
 def test_a_batch_of_another_query_stops_and_writes_nothing(root, sink, checkpoint):
     """The checkpoint was thrown away, the txnAppId kept: the source's first line is alike."""
     sink.commit(0, sink.stage(0, b"a", b"b"), checkpoint=checkpoint)
@@ -233,6 +245,7 @@ def test_a_batch_of_another_query_stops_and_writes_nothing(root, sink, checkpoin
     assert values_of(root.path, "orders") == [b"a", b"b"]
 
 
+@BOTH_KINDS
 def test_other_rows_from_a_line_that_names_nothing_stop(root, sink, checkpoint):
     Path(checkpoint.path, "offsets/0").write_text('v1\n{}\n{"logOffset":0}')
     sink.commit(0, sink.stage(0, b"a", b"b"), checkpoint=checkpoint)
@@ -244,6 +257,7 @@ def test_other_rows_from_a_line_that_names_nothing_stop(root, sink, checkpoint):
     assert values_of(root.path, "orders") == [b"a", b"b"]
 
 
+@BOTH_KINDS
 def test_a_batch_that_the_checkpoint_does_not_know_is_refused(root, sink, checkpoint):
     with pytest.raises(CorruptCheckpointError, match="does not contain batch 1"):
         sink.commit(1, sink.stage(1, b"a"), checkpoint=checkpoint)

@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from streamlog.spark.foreach_batch import append_batch
+from tests.support.log_root import BOTH_KINDS
 from tests.support.sink import Checkpoint, run_available, sorted_values
 
 pytestmark = pytest.mark.spark
@@ -100,6 +101,7 @@ def test_a_root_put_back_from_an_older_copy_stops_the_query(root, copying, files
 RANDOM = ("concat(value, ' ', uuid()) value",)
 
 
+@BOTH_KINDS
 def test_a_file_source_is_known_by_the_files_it_read(root, copying, checkpoint, files, tmp_path):
     """Its offset is a running number, which a checkpoint put back gives to other files."""
     files("a")
@@ -118,6 +120,7 @@ def test_a_file_source_is_known_by_the_files_it_read(root, copying, checkpoint, 
     assert len(sorted_values(root.path, "out")) == 2
 
 
+@BOTH_KINDS
 def test_a_new_checkpoint_under_an_old_txn_app_id_stops(root, copying, files, tmp_path):
     files("a")
     assert copying(txn_app_id="etl") is None

@@ -92,6 +92,7 @@ def test_a_batch_lost_by_spark_and_planned_larger_stops_loudly(root, copying, ch
     assert sorted_values(root.path, "out") == numbered(0, 5)
 
 
+@BOTH_KINDS
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [("skip", numbered(0, 5)), ("append", [*numbered(0, 4), "row 004", "row 004", "row 005"])],
@@ -130,6 +131,7 @@ def test_a_new_checkpoint_is_a_new_query(root, copying, tmp_path):
     assert sorted_values(root.path, "out") == sorted(numbered(0, 2) * 2)
 
 
+@BOTH_KINDS
 def test_two_queries_of_one_txn_app_id_write_to_two_topics(root, copying, tmp_path):
     root.create("copy").append("in", 0, numbered(0, 3))
 
@@ -154,6 +156,7 @@ def test_a_checkpoint_without_its_batches_stops_rather_than_skips(root, copying,
     assert sorted_values(root.path, "out") == numbered(0, 6)
 
 
+@BOTH_KINDS
 def test_a_lost_batch_in_between_stops_loudly(root, copying, checkpoint, tmp_path):
     """Another run of the same query id went ahead: its batch 2 is not known to the log."""
     root.append("in", 0, numbered(0, 2))

@@ -12,6 +12,7 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 import streamlog.spark
 from streamlog.errors import InvalidOptionError, InvalidRequestError
 from streamlog.records.record import Header, Record
+from tests.support.log_root import BOTH_KINDS
 from tests.support.spark_session import Collected
 from tests.watch.test_metrics import parsed
 
@@ -109,6 +110,7 @@ def test_batch_reads_all_partitions_and_only_wanted_columns(spark, orders):
     assert sorted(row.value for row in frame.collect()) == encoded(TEN)
 
 
+@BOTH_KINDS
 def test_batch_between_offsets(spark, orders):
     frame = batch(
         spark,
@@ -119,6 +121,7 @@ def test_batch_between_offsets(spark, orders):
     assert sorted(row.value for row in frame.collect()) == encoded(TEN[2:4] + TEN[6:])
 
 
+@BOTH_KINDS
 def test_batch_between_times(spark, root):
     root.create("orders", 1)
     for number, value in enumerate(TEN):
@@ -129,11 +132,13 @@ def test_batch_between_times(spark, root):
     assert row[0].replace(tzinfo=timezone.utc) == datetime(1970, 1, 1, 0, 0, 3, tzinfo=timezone.utc)
 
 
+@BOTH_KINDS
 def test_batch_of_an_empty_topic_has_no_rows(spark, root):
     root.create("orders", 1)
     assert batch(spark, root).collect() == []
 
 
+@BOTH_KINDS
 def test_batch_is_cut_into_the_tasks_that_were_asked_for(spark, orders):
     frame = batch(spark, orders, minPartitions="4")
     assert frame.rdd.getNumPartitions() == 4
@@ -141,6 +146,7 @@ def test_batch_is_cut_into_the_tasks_that_were_asked_for(spark, orders):
     assert batch(spark, orders).rdd.getNumPartitions() == 1
 
 
+@BOTH_KINDS
 def test_batch_by_assignment_pattern_and_sql_view(spark, orders):
     orders.create("other", 1).append("other", 0, ["x"])
     assert batch(spark, orders, assign='{"orders": [1]}').count() == 4
@@ -194,6 +200,7 @@ def test_batch_of_another_writers_directory_leaves_it_as_it_was(spark, orders, t
 
 
 # ---- streaming ----------------------------------------------------------------------------------
+@BOTH_KINDS
 def test_stream_goes_on_from_its_checkpoint(spark, orders, tmp_path):
     first, _ = run(stream(spark, orders), tmp_path / "cp")
     assert first.values == encoded(TEN)
@@ -212,6 +219,7 @@ def test_available_now_runs_limited_batches_to_the_end(spark, orders, tmp_path):
     assert [len(rows) for _, rows in collected.batches] == [3, 3, 4]
 
 
+@BOTH_KINDS
 def test_latest_with_a_batch_that_fails_loses_and_repeats_nothing(spark, orders, tmp_path):
     def write_and_fail(batch_id):
         orders.append("orders", 0, ["during"])
@@ -225,6 +233,7 @@ def test_latest_with_a_batch_that_fails_loses_and_repeats_nothing(spark, orders,
     assert collected.values == [b"during"]
 
 
+@BOTH_KINDS
 def test_checkpoint_of_kafkas_source_resumes_at_its_offsets(spark, orders, tmp_path):
     checkpoint = tmp_path / "cp"
     run(stream(spark, orders), checkpoint)
@@ -258,6 +267,7 @@ def test_partition_that_appears_while_running_is_read(spark, orders, tmp_path):
     assert collected.values == encoded([*TEN, "x"])
 
 
+@BOTH_KINDS
 def test_loss_fails_the_query_with_its_reason_or_is_passed_over(spark, orders, tmp_path):
     checkpoint = tmp_path / "cp"
     run(stream(spark, orders), checkpoint)
@@ -368,6 +378,7 @@ def test_ending_offsets_are_refused_in_a_stream(spark, orders, tmp_path):
         run(stream(spark, orders, endingOffsets="latest"), tmp_path / "cp")
 
 
+@BOTH_KINDS
 def test_impossible_offsets_of_a_batch_name_what_there_is(spark, orders):
     frame = batch(spark, orders, startingOffsets='{"orders": {"0": 99, "1": 0}}')
     with pytest.raises(PySparkException, match=r"OffsetOutOfRangeError.*expected 0 to 6"):

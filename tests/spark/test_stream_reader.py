@@ -26,6 +26,7 @@ from streamlog.errors import (
     UnknownTopicError,
 )
 from streamlog.query.offsets import LEADER_EPOCHS, TOPIC_ID, parse_source_offset
+from tests.support.log_root import BOTH_KINDS
 from tests.support.stream_query import Query, as_json
 
 TEN = [f"v{n}" for n in range(10)]
@@ -37,6 +38,7 @@ def orders(root):
 
 
 # ---- reading on ---------------------------------------------------------------------------------
+@BOTH_KINDS
 def test_earliest_reads_everything_once_and_then_what_comes(orders):
     orders.append("orders", 0, TEN[:4])
     orders.append("orders", 1, TEN[4:6])
@@ -44,20 +46,24 @@ def test_earliest_reads_everything_once_and_then_what_comes(orders):
     assert query.trigger() == TEN[:6]
     assert query.trigger() is None
     orders.append("orders", 1, TEN[6:])
+    query.clock.advance(LOOK_EVERY_MS)
     assert query.trigger() == TEN[6:]
     assert query.drain() == []
 
 
+@BOTH_KINDS
 def test_offsets_have_the_shape_of_kafkas_with_epochs_and_ids(orders):
     orders.append("orders", 0, TEN)
     query = Query(orders, startingoffsets="earliest")
     query.trigger()
     assert query.start["orders"] == {"0": 10, "1": 0}
-    assert parse_source_offset(query.start).topic_ids == {"orders": orders.log().topic_id}
-    assert query.start[f"{LEADER_EPOCHS}orders"]["0"] == orders.log().leader_epoch
+    there = orders.manager.describe("orders")
+    assert parse_source_offset(query.start).topic_ids == {"orders": there.topic_id}
+    assert query.start[f"{LEADER_EPOCHS}orders"]["0"] == there.partitions[0].leader_epoch
     assert list(query.start) == [f"{LEADER_EPOCHS}orders", f"{TOPIC_ID}orders", "orders"]
 
 
+@BOTH_KINDS
 def test_scripts_may_subtract_the_end_of_a_batch_from_the_latest_offset(orders):
     orders.append("orders", 0, TEN)
     query = Query(orders, startingoffsets="earliest", maxoffsetspertrigger="4")
@@ -73,6 +79,7 @@ def test_scripts_may_subtract_the_end_of_a_batch_from_the_latest_offset(orders):
         assert behind == 6
 
 
+@BOTH_KINDS
 def test_restart_goes_on_where_the_checkpoint_ends(orders):
     orders.append("orders", 0, TEN[:5])
     query = Query(orders, startingoffsets="earliest")
@@ -82,6 +89,7 @@ def test_restart_goes_on_where_the_checkpoint_ends(orders):
     assert query.drain() == [TEN[5:]]
 
 
+@BOTH_KINDS
 def test_unfinished_batch_is_repeated_with_the_same_records(orders):
     orders.append("orders", 0, TEN[:5])
     query = Query(orders, startingoffsets="earliest")
@@ -95,6 +103,7 @@ def test_unfinished_batch_is_repeated_with_the_same_records(orders):
     assert query.trigger() == TEN[8:]
 
 
+@BOTH_KINDS
 def test_checkpoint_of_kafkas_source_is_resumed(orders):
     orders.append("orders", 0, TEN)
     query = Query(orders)
@@ -103,6 +112,7 @@ def test_checkpoint_of_kafkas_source_is_resumed(orders):
     assert query.trigger() is None
 
 
+@BOTH_KINDS
 def test_idle_query_of_kafkas_checkpoint_runs_no_empty_batch(orders):
     orders.append("orders", 0, TEN)
     query = Query(orders)
@@ -110,6 +120,7 @@ def test_idle_query_of_kafkas_checkpoint_runs_no_empty_batch(orders):
     assert query.trigger() is None
 
 
+@BOTH_KINDS
 def test_small_triggers_of_many_partitions_are_one_task(root):
     root.create("wide", 12)
     for partition in range(12):
@@ -134,6 +145,7 @@ def test_report_shows_the_end_of_the_log(orders):
 
 
 # ---- latest -------------------------------------------------------------------------------------
+@BOTH_KINDS
 @pytest.mark.parametrize("available_now", [False, True])
 @pytest.mark.parametrize("fails", [False, True])
 def test_latest_loses_and_repeats_nothing_while_producers_write(orders, available_now, fails):
@@ -163,6 +175,7 @@ def test_repeated_initial_offset_is_the_first_one(orders):
     assert query.reader.initialOffset() == first
 
 
+@BOTH_KINDS
 def test_timestamp_without_records_that_late_starts_at_the_end_and_loses_nothing(orders):
     orders.append("orders", 0, ["old"], timestamp=1000)
     query = Query(orders, startingtimestamp="5000", startingoffsetsbytimestampstrategy="latest")
@@ -174,6 +187,7 @@ def test_timestamp_without_records_that_late_starts_at_the_end_and_loses_nothing
     assert query.drain() == [["new"]]
 
 
+@BOTH_KINDS
 def test_starting_timestamp_skips_what_is_older(orders):
     for number, value in enumerate(TEN):
         for partition in (0, 1):
@@ -182,6 +196,7 @@ def test_starting_timestamp_skips_what_is_older(orders):
     assert sorted(query.trigger()) == sorted(TEN[7:] * 2)
 
 
+@BOTH_KINDS
 def test_explicit_offsets_outside_of_the_log_name_what_there_is(orders):
     orders.append("orders", 0, TEN)
     text = '{"orders": {"0": 11, "1": 0}}'
@@ -194,6 +209,7 @@ def test_explicit_offsets_outside_of_the_log_name_what_there_is(orders):
 
 
 # ---- how much at a time -------------------------------------------------------------------------
+@BOTH_KINDS
 def test_limit_of_offsets_is_shared_out_by_backlog(orders):
     orders.append("orders", 0, [f"a{n}" for n in range(30)])
     orders.append("orders", 1, [f"b{n}" for n in range(10)])
@@ -204,6 +220,7 @@ def test_limit_of_offsets_is_shared_out_by_backlog(orders):
     assert [len(batch) for batch in query.drain()] == [8, 8, 8, 8]
 
 
+@BOTH_KINDS
 def test_limit_of_bytes_takes_whole_batches_and_at_least_one(root):
     root.create("orders", 1, **{"index.interval.bytes": "0"})
     for value in TEN:
@@ -218,6 +235,7 @@ def test_limit_of_bytes_takes_whole_batches_and_at_least_one(root):
     assert sum(len(batch) for batch in query.drain()) == 10
 
 
+@BOTH_KINDS
 def test_all_available_overrules_the_limits(orders):
     orders.append("orders", 0, TEN)
     query = Query(orders, startingoffsets="earliest", maxoffsetspertrigger="3")
@@ -225,6 +243,7 @@ def test_all_available_overrules_the_limits(orders):
     assert query.trigger() == TEN
 
 
+@BOTH_KINDS
 def test_minimum_is_waited_for_but_not_longer_than_the_delay(orders):
     clock = ManualClock()
     query = Query(
@@ -249,6 +268,7 @@ def test_minimum_is_waited_for_but_not_longer_than_the_delay(orders):
     assert query.trigger() == TEN[5:6]
 
 
+@BOTH_KINDS
 def test_available_now_reads_up_to_its_target_in_limited_batches(orders):
     orders.append("orders", 0, TEN)
     query = Query(
@@ -264,6 +284,7 @@ def test_available_now_reads_up_to_its_target_in_limited_batches(orders):
     assert query.drain() == [["late", "late"]]
 
 
+@BOTH_KINDS
 def test_available_now_leaves_out_partitions_that_appear_later(orders):
     orders.append("orders", 0, TEN)
     clock = ManualClock()
@@ -278,6 +299,7 @@ def test_available_now_leaves_out_partitions_that_appear_later(orders):
 
 
 # ---- new partitions -----------------------------------------------------------------------------
+@BOTH_KINDS
 def test_topic_that_appears_while_running_is_read_from_its_beginning(orders):
     clock = ManualClock()
     query = Query(orders, clock, subscribepattern="o.*", startingoffsets="latest")
@@ -315,13 +337,14 @@ def lose(query, orders, reason):
     query.restart(failondataloss="false")
 
 
+@BOTH_KINDS
 def test_records_aged_out_before_they_were_read(orders, caplog):
     orders.append("orders", 0, TEN[:5])
     query = Query(orders, startingoffsets="earliest")
     query.drain()
     for value in TEN[5:]:
         orders.append("orders", 0, [value])
-    shift_log_start(orders, 8)
+    orders.manager.delete_records("orders", 0, 8)
     lose(query, orders, "START_OFFSET_RESET.*orders-0 was 5, but the log starts at 8")
     with caplog.at_level(logging.WARNING):
         assert query.drain() == [TEN[8:]]
@@ -335,18 +358,12 @@ def test_records_aged_out_between_planning_and_reading(orders):
     query.plan()
     start, end = as_json(query.reader.initialOffset()), query.offsets[-1][1]
     (task,) = query.reader.partitions(start, end)
-    shift_log_start(orders, 5)
+    orders.manager.delete_records("orders", 0, 5)
     with pytest.raises(DataLossError, match="START_OFFSET_RESET"):
         list(query.reader.read(task))
     query.restart(failondataloss="false")
     rows = [row for batch in query.reader.read(task) for row in batch.to_pylist()]
     assert [row["offset"] for row in rows] == [5, 6, 7, 8, 9]
-
-
-def shift_log_start(orders, offset):
-    """Do what deleting old records does: move the log start in its checkpoint."""
-    with open(f"{orders.path}/log-start-offset-checkpoint", "w") as file:
-        file.write(f"0\n1\norders 0 {offset}\n")
 
 
 def test_end_that_went_back(orders):
@@ -402,6 +419,7 @@ def write_in_next_epoch(orders, epoch, values):
     orders.log().append_as_follower(builder.build())
 
 
+@BOTH_KINDS
 def test_topic_made_again_is_seen_by_its_id(orders):
     orders.append("orders", 0, TEN)
     query = Query(orders, startingoffsets="earliest")
@@ -411,11 +429,13 @@ def test_topic_made_again_is_seen_by_its_id(orders):
     assert query.drain() == [[f"other{n}" for n in range(12)]]
 
 
+@BOTH_KINDS
 def test_topic_made_again_is_seen_by_a_running_query(orders):
     orders.append("orders", 0, TEN)
     query = Query(orders, startingoffsets="earliest")
     query.drain()
     make_again(orders, [f"other{n}" for n in range(12)])
+    query.clock.advance(LOOK_EVERY_MS)
     with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
         query.trigger()
 
@@ -439,6 +459,7 @@ def make_again(orders, values):
     orders.append("orders", 0, values)
 
 
+@BOTH_KINDS
 def test_partition_that_is_gone(orders):
     orders.append("orders", 0, TEN)
     orders.create("other", 1).append("other", 0, ["x"])
@@ -471,45 +492,42 @@ def test_reporter_warns_of_each_loss_once(caplog):
 
 
 # ---- group --------------------------------------------------------------------------------------
-def recorded(root, group="billing"):
-    with open(f"{root.path}/.streamlog/readers/{group}.json") as file:
-        return json.load(file)
-
-
 def grouped(root, **options):
     options = {"startingoffsets": "earliest", "kafka.group.id": "billing", **options}
     return Query(root, **options)
 
 
+@BOTH_KINDS
 def test_group_writes_down_what_is_finished(orders):
     orders.append("orders", 0, TEN)
     query = grouped(orders)
     query.drain()
-    assert recorded(orders) == {
+    assert orders.recorded("billing") == {
         "group": "billing",
         "committedMs": query.clock.now_ms(),
         "offsets": query.start,
     }
-    assert os.listdir(f"{orders.path}/.streamlog/readers") == ["billing.json"]
 
 
+@BOTH_KINDS
 def test_group_is_recorded_when_a_query_starts_and_before_it_reads(orders):
     orders.append("orders", 0, TEN)
     query = grouped(orders, startingoffsets='{"orders": {"0": 3, "1": 0}}')
     query.reader.initialOffset()
-    assert recorded(orders)["offsets"]["orders"] == {"0": 3, "1": 0}
+    assert orders.recorded("billing")["offsets"]["orders"] == {"0": 3, "1": 0}
 
 
+@BOTH_KINDS
 def test_group_stands_at_what_is_committed_and_never_ahead_of_it(orders):
     orders.append("orders", 0, TEN)
     query = grouped(orders, maxoffsetspertrigger="4")
     finished = 0
     while query.plan():
-        assert recorded(orders)["offsets"]["orders"]["0"] == finished
+        assert orders.recorded("billing")["offsets"]["orders"]["0"] == finished
         query.run()
-        assert recorded(orders)["offsets"]["orders"]["0"] == finished
+        assert orders.recorded("billing")["offsets"]["orders"]["0"] == finished
         finished = query.start["orders"]["0"]
-    assert recorded(orders)["offsets"]["orders"]["0"] == finished == 10
+    assert orders.recorded("billing")["offsets"]["orders"]["0"] == finished == 10
 
 
 def test_group_of_a_restart_stands_before_the_batch_that_is_repeated(orders):
@@ -520,9 +538,9 @@ def test_group_of_a_restart_stands_before_the_batch_that_is_repeated(orders):
     os.remove(f"{orders.path}/.streamlog/readers/billing.json")
     query.restart()
     query.run()  # the batch that was planned and not committed
-    assert recorded(orders)["offsets"]["orders"]["0"] == 4
+    assert orders.recorded("billing")["offsets"]["orders"]["0"] == 4
     query.plan()
-    assert recorded(orders)["offsets"]["orders"]["0"] == 8
+    assert orders.recorded("billing")["offsets"]["orders"]["0"] == 8
 
 
 def test_group_holds_a_new_topic_from_when_the_query_sees_it(orders):
@@ -532,24 +550,25 @@ def test_group_holds_a_new_topic_from_when_the_query_sees_it(orders):
     orders.create("other", 2)
     query.clock.advance(LOOK_EVERY_MS)
     query.plan()
-    assert recorded(orders)["offsets"]["other"] == {"0": 0, "1": 0}
-    assert recorded(orders)["offsets"]["orders"] == query.start["orders"]
+    assert orders.recorded("billing")["offsets"]["other"] == {"0": 0, "1": 0}
+    assert orders.recorded("billing")["offsets"]["orders"] == query.start["orders"]
     query.run()
     query.plan()
-    assert recorded(orders)["offsets"] == query.start
+    assert orders.recorded("billing")["offsets"] == query.start
 
 
+@BOTH_KINDS
 def test_group_of_an_idle_query_is_not_silent(orders):
     orders.append("orders", 0, TEN)
     query = grouped(orders)
     query.drain()
-    before = recorded(orders)
+    before = orders.recorded("billing")
     query.clock.advance(29_000)
     query.drain()
-    assert recorded(orders) == before
+    assert orders.recorded("billing") == before
     query.clock.advance(1_000)
     query.drain()
-    assert recorded(orders) == {**before, "committedMs": before["committedMs"] + 30_000}
+    assert orders.recorded("billing") == {**before, "committedMs": before["committedMs"] + 30_000}
 
 
 def test_without_a_group_nothing_is_written(orders):
@@ -575,12 +594,14 @@ def test_group_in_a_foreign_root_is_refused(root, tmp_path):
 
 
 # ---- what is not there --------------------------------------------------------------------------
+@BOTH_KINDS
 def test_missing_topic_says_how_to_make_it(orders):
     with pytest.raises(UnknownTopicError, match="there is no topic absent") as caught:
         Query(orders, subscribe="absent").trigger()
     assert "topics create absent" in caught.value.hint
 
 
+@BOTH_KINDS
 def test_missing_partition_names_those_there_are(orders):
     with pytest.raises(UnknownTopicError, match="has no partition 7") as caught:
         Query(orders, assign='{"orders": [0, 7]}').trigger()

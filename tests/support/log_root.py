@@ -1,9 +1,12 @@
 """A log root to write to, as a fixture of `tests.spark` and `tests.arrow`."""
 
+import json
+
 import pyarrow as pa
 import pytest
 
 from streamlog.arrow.table_writer import write_table
+from streamlog.bucket.keys import READERS
 from streamlog.bucket.manager import BucketManager
 from streamlog.bucket.places import shared_store
 from streamlog.bucket.root import BucketRoot
@@ -33,6 +36,11 @@ class Root:
     def log(self, topic="orders", partition=0):
         return self.manager.log(topic, partition)
 
+    def recorded(self, group):
+        """Return what is recorded of a reader."""
+        with open(f"{self.path}/.streamlog/readers/{group}.json") as file:
+            return json.load(file)
+
 
 class ObjectRoot(Root):
     """The same in an object store."""
@@ -51,7 +59,17 @@ class ObjectRoot(Root):
             "partition": pa.array([partition] * count, pa.int32()),
             "timestamp": pa.array([timestamp] * count, pa.timestamp("ms", tz="UTC")),
         }
-        return write_table(pa.table(rows), self.path, topic)
+        written = write_table(pa.table(rows), self.path, topic)
+        self.manager.bucket.refresh()
+        return written
+
+    def recorded(self, group):
+        """Return what is recorded of the only source of a reader."""
+        store = shared_store(self.path)
+        (found,) = store.list(f"{READERS}{group}/")
+        document = json.loads(store.get(found.key, max_size=found.size))
+        assert document.pop("entry") > 0
+        return document
 
 
 BOTH_KINDS = pytest.mark.parametrize("root", ["directory", "object store"], indirect=True)
