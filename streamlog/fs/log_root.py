@@ -30,11 +30,13 @@ The names of files inside a partition's directory belong to `streamlog.segment.f
 """
 
 import os
+import re
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
 from streamlog.clock import Clock, SystemClock
+from streamlog.errors import InvalidOptionError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.names import fitting_name, temporary_path
@@ -50,6 +52,7 @@ __all__ = [
     "RECOVERY_POINT_CHECKPOINT",
     "STATE_DIRECTORY",
     "LogRoot",
+    "refuse_url",
     "topic_of_properties",
 ]
 
@@ -69,6 +72,7 @@ CHECKPOINTS: Final = (
 
 _BROKER_LOCK: Final = ".lock"  # LogManager.LOCK_FILE_NAME
 _PROPERTIES: Final = ".properties"
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.ASCII | re.IGNORECASE)
 _LONGEST_PART: Final = 200  # characters of a topic's name in one file name; NAME_MAX is 255
 
 
@@ -97,7 +101,13 @@ class LogRoot:
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> "LogRoot":
-        """Return the root at `path`; what is not passed in is the machine's own."""
+        """Return the root at `path`; what is not passed in is the machine's own.
+
+        Raises:
+            InvalidOptionError: `path` is a URL, and no file system was passed in that knows it.
+        """
+        if fs is None:
+            refuse_url(path)
         return cls(
             os.path.abspath(path),
             LocalFileSystem() if fs is None else fs,
@@ -384,3 +394,24 @@ def topic_of_properties(directory: str, name: str) -> str | None:
     topic = head + name.removesuffix(_PROPERTIES)
     is_one = name.endswith(_PROPERTIES) and bool(head) == (len(topic) > _LONGEST_PART)
     return topic if is_one and parse_partition_directory(f"{topic}-0") else None
+
+
+def refuse_url(path: str | os.PathLike[str]) -> None:
+    """Refuse the URL of an object store where a directory is meant.
+
+    Taken for a path it would name a directory below the present one.
+
+    Raises:
+        InvalidOptionError: `path` is a URL.
+    """
+    found = _URL.match(os.fspath(path))
+    if found is not None:
+        raise InvalidOptionError(
+            "this interface needs a directory, and got the URL of an object store",
+            got=f"{found[0]}…",
+            expected="the path of a directory",
+            hint=(
+                "write_table, read_table and read_arrow take a URL, as do Spark and the command"
+                " line: streamlog --path URL topics create NAME"
+            ),
+        )

@@ -40,7 +40,7 @@ from streamlog.errors import (
 from streamlog.fs.api import FileSystem
 from streamlog.fs.files import stat_directory, write_lock_holder
 from streamlog.fs.local import LocalFileSystem
-from streamlog.fs.log_root import LogRoot
+from streamlog.fs.log_root import LogRoot, refuse_url
 from streamlog.maintenance.compaction import CompactedPartition, Due, NotDue, clean_due, find_due
 from streamlog.maintenance.partition_watch import PartitionWatch
 from streamlog.maintenance.retention import (
@@ -114,6 +114,7 @@ class Maintenance:
         clock: Clock | None = None,
         random: random_module.Random | None = None,
     ) -> None:
+        refuse_url(root)
         self.root = os.path.abspath(os.fspath(root))
         self._fs, self._clock = fs or LocalFileSystem(), clock or SystemClock()
         self._random = random or random_module.Random()

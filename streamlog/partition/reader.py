@@ -29,7 +29,7 @@ from streamlog.errors import (
 from streamlog.fs.api import Buffer, FileKind, FileStat, FileSystem
 from streamlog.fs.files import stat_directory
 from streamlog.fs.local import LocalFile, LocalFileSystem
-from streamlog.fs.log_root import LOG_START_OFFSET_CHECKPOINT, LogRoot
+from streamlog.fs.log_root import LOG_START_OFFSET_CHECKPOINT, LogRoot, refuse_url
 from streamlog.partition import checkpoints, partition_metadata
 from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.high_watermark import SeenHighWatermark
@@ -159,10 +159,12 @@ class LogReader(IterableLog):
 
         Raises:
             UnknownTopicError: There is no such directory, or no such segment.
-            InvalidOptionError: The limit is not 1 to 2^31 - 1.
+            InvalidOptionError: The limit is not 1 to 2^31 - 1, or the path is a URL.
             InvalidTopicError: It is not named after a partition.
             StorageError: It cannot be read.
         """
+        if fs is None:
+            refuse_url(path)
         fs = fs or LocalFileSystem()
         name = os.path.abspath(path)  # also right where the process changes its directory later
         is_segment = parse_log_file_name(os.path.basename(name)) is not None

@@ -30,7 +30,7 @@ from streamlog.errors import (
     UnknownTopicError,
 )
 from streamlog.fs.api import Buffer, FileSystem
-from streamlog.fs.log_root import LogRoot
+from streamlog.fs.log_root import LogRoot, refuse_url
 from streamlog.partition.append import AppendInfo
 from streamlog.partition.checkpoints import write_high_watermarks
 from streamlog.partition.locks import Patience
@@ -170,6 +170,8 @@ class PartitionLog(Log):
                 got=f"{type(config).__name__}: {config!r:.80}",
                 expected="a LogConfig",
             )
+        if fs is None:
+            refuse_url(path)
         path = os.path.abspath(path)
         root = LogRoot.at(os.path.dirname(path), fs=fs, clock=clock, random=random)
         if replicated is None and not local:

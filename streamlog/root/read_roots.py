@@ -27,7 +27,7 @@ from streamlog.errors import (
 from streamlog.fs.api import FileStat, FileSystem
 from streamlog.fs.files import stat_directory
 from streamlog.fs.local import LocalFileSystem
-from streamlog.fs.log_root import LogRoot
+from streamlog.fs.log_root import LogRoot, refuse_url
 from streamlog.partition.partition_metadata import PARTITION_METADATA, read_topic_id
 from streamlog.partition.reader import LogReader
 from streamlog.partition.tiered import with_remote_segments
@@ -415,11 +415,17 @@ class ReadRoots:
 def parse_roots(
     path: RootPaths, fs: FileSystem, *, resolve: Callable[[str], str] = os.path.abspath
 ) -> tuple[str, ...]:
-    """Return the paths that `path` names: itself if it exists, else its parts between commas."""
+    """Return the paths that `path` names: itself if it exists, else its parts between commas.
+
+    Raises:
+        InvalidOptionError: There is no path, or one of them is a URL.
+    """
     if isinstance(path, str | os.PathLike):
         text = os.fspath(path)
         is_one = "," not in text or fs.stat(resolve(text)) is not None
         path = [text] if is_one else [each.strip() for each in text.split(",")]
+    for each in path:
+        refuse_url(each)
     paths = tuple(dict.fromkeys(resolve(os.fspath(each)) for each in path if os.fspath(each)))
     if not paths:
         raise InvalidOptionError("path is empty", expected="a root, a partition or a log file")

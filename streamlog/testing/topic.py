@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamlog.config.log_config import ConfigValue
 from streamlog.fs.api import FileSystem
+from streamlog.fs.log_root import refuse_url
 from streamlog.partition.append import AppendInfo
 from streamlog.records.partitioner import murmur2
 from streamlog.records.record import Record
@@ -58,6 +59,7 @@ class Topic:
         partitions: int = 1,
         configs: Mapping[str, ConfigValue] | None = None,
     ) -> None:
+        refuse_url(root)
         self.root: Final = os.path.abspath(root)
         self.name: Final = name
         with LogManager.open(self.root, create=True) as manager:
