@@ -1,6 +1,5 @@
 """`streamlog cat`: selects records of partitions and prints them as JSON, text or a table."""
 
-import json
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -9,13 +8,9 @@ from itertools import repeat
 from typing import Final, NamedTuple, Protocol
 
 import click
-import numpy as np
-from numpy.typing import NDArray
 
-from streamlog.cli import json_kernels
 from streamlog.cli.output import (
     ENCODERS,
-    ENCODINGS,
     Findings,
     Output,
     Progress,
@@ -35,6 +30,7 @@ from streamlog.errors import (
 )
 from streamlog.partition.iteration import POLL_MS, read_columns
 from streamlog.records.columns import COLUMNS, BinaryColumn, HeaderColumn, RecordColumns
+from streamlog.records.json_lines import format_records
 from streamlog.records.record import NO_TIMESTAMP, Header, IsolationLevel
 from streamlog.root.offset_specs import OffsetSpec, Span, parse_offsets
 from streamlog.topic import TopicPartition
@@ -583,78 +579,3 @@ def _time_text(timestamp: int | None) -> str:
     except OverflowError:
         return str(timestamp)
     return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
-
-
-# ---- JSON ----------------------------------------------------------------------------------------
-_WORST: Final = 6  # maximum bytes of JSON per byte of text: \u0000
-_FIXED_SIZE: Final = 256  # per record: field names, two integers, the timestamp type
-_HEADER_SIZE: Final = 64  # per header: field names and punctuation
-
-
-def format_records(
-    columns: RecordColumns,
-    partition: TopicPartition,
-    *,
-    encoding: str = "utf8",
-    before: bytes = b"",
-    after: bytes = b"\n",
-) -> memoryview:
-    """Return records as JSON objects, in the shape that JSON.md documents.
-
-    A field that is not UTF-8 moves to `keyBase64` or `valueBase64`. Control characters and the
-    line separators U+0085, U+2028 and U+2029 are escaped, so every line splitter sees one line.
-
-    Args:
-        columns: The records, all columns decoded.
-        partition: Their partition.
-        encoding: One of `ENCODINGS`, for keys, values and header values.
-        before: Written before each object.
-        after: Written after each object.
-
-    Returns:
-        The bytes of all objects.
-    """
-    count = columns.count
-    headers = _header_arrays(columns.headers, count)
-    key, value = _arrays(columns.key, count), _arrays(columns.value, count)
-    head = before + _head(partition)
-    text_size = key[1].size + value[1].size + headers[1][1].size + headers[2][1].size
-    header_count = len(headers[1][0]) - 1
-    size = count * (len(head) + len(after) + _FIXED_SIZE)
-    # Room for the worst case: the kernels do not check bounds.
-    out = np.empty(size + header_count * _HEADER_SIZE + text_size * _WORST, np.uint8)
-    written = json_kernels.format_records(
-        out,
-        (np.frombuffer(head, np.uint8), np.frombuffer(after, np.uint8)),
-        (columns.offset, columns.timestamp, columns.timestamp_type),
-        (key, value),
-        headers,
-        ENCODINGS.index(encoding),
-    )
-    return out[:written].data
-
-
-def _head(partition: TopicPartition) -> bytes:
-    topic = json.dumps(partition.topic)
-    return f'{{"topic":{topic},"partition":{partition.partition},"offset":'.encode()
-
-
-Arrays = tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.uint8]]
-
-
-def _arrays(column: BinaryColumn | None, count: int) -> Arrays:
-    if column is None:
-        none = np.zeros(-(-count // 8), np.uint8)
-        return np.zeros(count + 1, np.int32), np.empty(0, np.uint8), none
-    validity = np.empty(0, np.uint8) if column.validity is None else column.validity
-    return column.offsets, column.data, validity
-
-
-def _header_arrays(
-    headers: HeaderColumn | None, count: int
-) -> tuple[NDArray[np.int32], Arrays, Arrays]:
-    if headers is None:
-        empty = _arrays(None, 0)
-        return np.zeros(count + 1, np.int32), empty, empty
-    keys, values = len(headers.key), len(headers.value)
-    return headers.offsets, _arrays(headers.key, keys), _arrays(headers.value, values)

@@ -32,6 +32,7 @@ from streamlog.errors import (
     StreamLogError,
     UnknownTopicError,
 )
+from streamlog.records.json_lines import ENCODINGS
 from streamlog.records.json_objects import record_object, to_json
 from streamlog.words import counted, human_duration, human_size
 
@@ -177,9 +178,6 @@ def encoded_text(value: bytes, encoding: str) -> str:
     if encoding == "utf8":
         return safe_text(value.decode("utf-8", "backslashreplace"))
     return ENCODERS[encoding](value).decode("ascii")
-
-
-ENCODINGS: Final = ("utf8", "base64", "hex")
 
 
 # ---- progress ------------------------------------------------------------------------------------

@@ -12,14 +12,13 @@ from random import Random
 from streamlog.cleaner.choosing import find_cleanable
 from streamlog.cleaner.offset_map import OffsetMap
 from streamlog.cleaner.round import CleaningRound, Throttle
-from streamlog.cli.cat import format_records
-from streamlog.cli.output import ENCODINGS
 from streamlog.clock import SystemClock
 from streamlog.config.log_config import LogConfig
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.reader import LogReader
 from streamlog.records.builder import encode_columns
+from streamlog.records.json_lines import ENCODINGS, format_records
 from streamlog.records.partitioner import partition_for_keys
 from streamlog.records.record import CompressionType, Header, Record
 from streamlog.root.partition_log import PartitionLog

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from streamlog.clock import SystemClock
 from streamlog.records.record import Record
 from streamlog.root.manager import LogManager
-from tests.cli.test_json_records import RECORDS
+from tests.records.test_json_records import RECORDS
 from tests.support.cli import Ran, ok, start, streamlog
 from tests.support.golden import GOLDEN
 

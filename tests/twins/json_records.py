@@ -1,4 +1,4 @@
-"""The kernel of `streamlog.cli.json_kernels` in plain Python."""
+"""The kernel of `streamlog.records.json_kernels` in plain Python."""
 
 import json
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.cli.cat import format_records
-from streamlog.cli.output import ENCODINGS
 from streamlog.records.columns import BinaryColumn, HeaderColumn, RecordColumns
+from streamlog.records.json_lines import ENCODINGS, format_records
 from streamlog.records.record import Header, Record
 from streamlog.topic import TopicPartition
 from tests.twins.json_records import plain_format_records
