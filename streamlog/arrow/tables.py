@@ -51,7 +51,7 @@ from streamlog.topic import TopicPartition, check_topic_name
 if TYPE_CHECKING:
     from streamlog.arrow.views import AnyReadRoots
 
-__all__ = ["read_arrow", "read_table"]
+__all__ = ["choose_topics", "read_arrow", "read_table"]
 
 Offsets: TypeAlias = str | int | Mapping[str, Mapping[int, int]]
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
@@ -230,7 +230,7 @@ class _Plan:
         fs, level = LocalFileSystem(), IsolationLevel.of(isolation)
         roots = open_read_roots(root_paths(path, fs), fs=fs)
         unreadable = _Unreadable(roots.name)
-        choice = _choose(roots, topic, partitions)
+        choice = choose_topics(roots, topic, partitions)
         ranges = _plan_ranges(roots, choice, level, span, unreadable)
         return cls(
             ranges=ranges,
@@ -345,9 +345,19 @@ def _ranges_of(
         return [view.planned(part) for part in span.ranges(view)]
 
 
-def _choose(
+def choose_topics(
     roots: "AnyReadRoots", topic: str | None, partitions: Collection[int] | None
 ) -> TopicChoice:
+    """Return what the arguments of `read_arrow` choose.
+
+    Args:
+        roots: The roots.
+        topic: The topic; None: that of the path, or all.
+        partitions: Numbers of its partitions; None: all.
+
+    Raises:
+        UnknownTopicError: Partitions are given without a topic, or the name is invalid.
+    """
     found = roots.find()
     if topic is None:
         # The path of a partition names its topic, even an internal one.

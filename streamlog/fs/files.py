@@ -38,6 +38,7 @@ __all__ = [
     "create_file_atomically",
     "make_directories",
     "make_name_durable",
+    "open_temporary",
     "read_file",
     "read_lock_holder",
     "remove_tree",
@@ -131,7 +132,7 @@ def temporary_copy(fs: FileSystem, path: str) -> Iterator[File]:
         The new file; the caller renames its `path`.
     """
     replaced = fs.stat(path)
-    file = _open_temporary(fs, path)
+    file = open_temporary(fs, path)
     try:
         with file:
             _adopt_access(file, replaced)
@@ -219,7 +220,7 @@ def make_name_durable(fs: FileSystem, directory: str, *, above: Iterable[str]) -
     if fs.stat(mark) is not None:
         return
     # Before the syncs, so that the rename marks this directory and no later one of the same name.
-    temporary = _open_temporary(fs, mark)
+    temporary = open_temporary(fs, mark)
     temporary.close()
     for each in above:
         fs.sync_directory(each)
@@ -390,7 +391,7 @@ def _put_in_place(
 
 
 def _write_temporary(fs: FileSystem, path: str, data: Buffer, replaced: FileStat | None) -> str:
-    file = _open_temporary(fs, path)
+    file = open_temporary(fs, path)
     try:
         with file:
             _adopt_access(file, replaced)
@@ -402,8 +403,16 @@ def _write_temporary(fs: FileSystem, path: str, data: Buffer, replaced: FileStat
     return file.path
 
 
-def _open_temporary(fs: FileSystem, path: str) -> File:
-    """Create a file with a unique name, to take the place of `path` later."""
+def open_temporary(fs: FileSystem, path: str) -> File:
+    """Create a file with a unique name, to take the place of `path` later.
+
+    Args:
+        fs: Its file system.
+        path: The final path, or the start of it; the directory must exist.
+
+    Raises:
+        StorageError: It cannot be created.
+    """
     for _ in range(_TEMPORARY_ATTEMPTS - 1):
         # A taken name is left alone: it may be a second name of a finished file.
         with contextlib.suppress(FileExistsAlreadyError):

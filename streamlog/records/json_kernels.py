@@ -36,7 +36,7 @@ _KEY = _literal(',"key":')
 _KEY_BASE64 = _literal(',"keyBase64":')
 _VALUE = _literal(',"value":')
 _VALUE_BASE64 = _literal(',"valueBase64":')
-_HEADERS = _literal(',"headers":[')
+_HEADERS = _literal(',"headers":')
 _HEADER_KEY = _literal('{"key":')
 _NULL = _literal("null")
 
@@ -164,10 +164,8 @@ def write_text(out: Bytes, at: int, source: Bytes, start: int, end: int) -> int:
 
 
 @kernel
-def write_base64(out: Bytes, at: int, source: Bytes, start: int, end: int) -> int:
-    """Write bytes as a JSON string in base64, padded."""
-    out[at] = 34
-    at += 1
+def write_base64_digits(out: Bytes, at: int, source: Bytes, start: int, end: int) -> int:
+    """Write bytes in base64, padded."""
     for i in range(start, end, 3):
         left = end - i
         bits = np.int64(source[i]) << 16
@@ -180,19 +178,33 @@ def write_base64(out: Bytes, at: int, source: Bytes, start: int, end: int) -> in
         out[at + 2] = _BASE64_DIGITS[(bits >> 6) & 63] if left > 1 else 61
         out[at + 3] = _BASE64_DIGITS[bits & 63] if left > 2 else 61
         at += 4
+    return at
+
+
+@kernel
+def write_base64(out: Bytes, at: int, source: Bytes, start: int, end: int) -> int:
+    """Write bytes as a JSON string in base64, padded."""
+    out[at] = 34
+    at = write_base64_digits(out, at + 1, source, start, end)
     out[at] = 34
     return at + 1
+
+
+@kernel
+def write_hex_digits(out: Bytes, at: int, source: Bytes, start: int, end: int) -> int:
+    """Write bytes as hexadecimal digits."""
+    for i in range(start, end):
+        out[at] = _HEX_DIGITS[source[i] >> 4]
+        out[at + 1] = _HEX_DIGITS[source[i] & 0xF]
+        at += 2
+    return at
 
 
 @kernel
 def write_hex(out: Bytes, at: int, source: Bytes, start: int, end: int) -> int:
     """Write bytes as a JSON string of hexadecimal digits."""
     out[at] = 34
-    at += 1
-    for i in range(start, end):
-        out[at] = _HEX_DIGITS[source[i] >> 4]
-        out[at + 1] = _HEX_DIGITS[source[i] & 0xF]
-        at += 2
+    at = write_hex_digits(out, at + 1, source, start, end)
     out[at] = 34
     return at + 1
 
@@ -223,7 +235,8 @@ def write_headers(
     out: Bytes, at: int, keys: Column, values: Column, start: int, end: int, encoding: int
 ) -> int:
     """Write the headers `start` to `end` as a JSON list, in order."""
-    at = write_bytes(out, at, _HEADERS)
+    out[at] = 91
+    at += 1
     for i in range(start, end):
         if i > start:
             out[at] = 44
@@ -274,6 +287,7 @@ def format_records(
             at = write_bytes(out, at, _NO_TIMESTAMP_TYPE)
         at = write_field(out, at, fields[0], row, encoding, _KEY, _KEY_BASE64)
         at = write_field(out, at, fields[1], row, encoding, _VALUE, _VALUE_BASE64)
+        at = write_bytes(out, at, _HEADERS)
         at = write_headers(
             out, at, headers[1], headers[2], headers[0][row], headers[0][row + 1], encoding
         )

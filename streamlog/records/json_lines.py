@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlog.binary.arrays import as_source, read_only
 from streamlog.records import json_kernels
 from streamlog.records.columns import BinaryColumn, HeaderColumn, RecordColumns
 from streamlog.topic import TopicPartition
@@ -53,7 +54,11 @@ def format_records(
     written = json_kernels.format_records(
         out,
         (np.frombuffer(head, np.uint8), np.frombuffer(after, np.uint8)),
-        (columns.offset, columns.timestamp, columns.timestamp_type),
+        (
+            read_only(columns.offset, np.int64),
+            read_only(columns.timestamp, np.int64),
+            read_only(columns.timestamp_type, np.int32),
+        ),
         (key, value),
         headers,
         ENCODINGS.index(encoding),
@@ -71,10 +76,10 @@ Arrays = tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.uint8]]
 
 def _arrays(column: BinaryColumn | None, count: int) -> Arrays:
     if column is None:
-        none = np.zeros(-(-count // 8), np.uint8)
-        return np.zeros(count + 1, np.int32), np.empty(0, np.uint8), none
-    validity = np.empty(0, np.uint8) if column.validity is None else column.validity
-    return column.offsets, column.data, validity
+        offsets, nulls = np.zeros(count + 1, np.int32), bytes(-(-count // 8))
+        return read_only(offsets, np.int32), as_source(b""), as_source(nulls)
+    validity = as_source(b"" if column.validity is None else column.validity)
+    return read_only(column.offsets, np.int32), as_source(column.data), validity
 
 
 def _header_arrays(
@@ -82,6 +87,7 @@ def _header_arrays(
 ) -> tuple[NDArray[np.int32], Arrays, Arrays]:
     if headers is None:
         empty = _arrays(None, 0)
-        return np.zeros(count + 1, np.int32), empty, empty
+        return read_only(np.zeros(count + 1, np.int32), np.int32), empty, empty
     keys, values = len(headers.key), len(headers.value)
-    return headers.offsets, _arrays(headers.key, keys), _arrays(headers.value, values)
+    runs = read_only(headers.offsets, np.int32)
+    return runs, _arrays(headers.key, keys), _arrays(headers.value, values)

@@ -1,0 +1,1 @@
+"""Topics to and from files and tables that other programs read: CSV, Parquet, Delta, Iceberg."""

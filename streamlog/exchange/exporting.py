@@ -1,0 +1,149 @@
+"""Exporting topics, so that the same call again goes on.
+
+    ask the target how far each partition is
+    for each partition: read from there to the end, write
+                        whatever cannot be read ends its partition, not the others
+    complete the last file or commit
+
+How far an export is stands in the target and nowhere else: in the names of its files, or in the
+commit that holds the rows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from streamlog.arrow.log_view import OffsetRange
+from streamlog.errors import StreamLogError
+from streamlog.exchange.batches import last_offset
+from streamlog.exchange.source import ExportSource
+from streamlog.exchange.target import ExportTarget, Written
+from streamlog.root.offset_specs import Span
+from streamlog.topic import TopicPartition
+
+__all__ = ["ExportReport", "ExportedPartition", "Exporter"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedPartition:
+    """What was exported of a partition: offsets (the end is exclusive) and number of records."""
+
+    topic_partition: TopicPartition
+    start_offset: int
+    end_offset: int
+    records: int
+
+
+@dataclass(slots=True)
+class ExportReport:
+    """What an export did.
+
+    Attributes:
+        partitions: Each partition.
+        errors: Why partitions were not exported to their end.
+        written: The files or commits.
+    """
+
+    partitions: list[ExportedPartition] = field(default_factory=list)
+    errors: list[StreamLogError] = field(default_factory=list)
+    written: Written = field(default_factory=Written)
+
+
+class Exporter:
+    """Exports from a source to a target.
+
+    Args:
+        source: Where from.
+        target: Where to.
+        columns: The columns to read, in the order of the schema; `offset` is among them.
+        span: Where partitions begin that the target has nothing of, and where all end.
+    """
+
+    def __init__(
+        self,
+        source: ExportSource,
+        target: ExportTarget,
+        columns: tuple[str, ...],
+        span: Span | None = None,
+    ) -> None:
+        self._source, self._target = source, target
+        self._columns, self._span = columns, span or Span()
+
+    def plan(self) -> list[OffsetRange]:
+        """Return what `run` would export, without changing anything.
+
+        Raises:
+            StreamLogError: As `run`.
+        """
+        there = self._target.look()
+        return self._source.ranges(self._span, there.topic_ids, there.positions)
+
+    def run(
+        self,
+        *,
+        on_size: Callable[[int], None] = lambda size: None,
+        on_progress: Callable[[int], None] = lambda size: None,
+    ) -> ExportReport:
+        """Export.
+
+        Args:
+            on_size: Called once with about how many bytes of the log there are to read.
+            on_progress: Called with numbers of bytes of the log that were written.
+
+        Returns:
+            What was exported; its `errors` say what could not be read.
+
+        Raises:
+            InconsistentTopicIdError: A topic was created again since the last call.
+            DataLossError: Records were deleted before they were exported.
+            InvalidRequestError: The target was begun with another format or other columns.
+            UnavailableError: The target cannot be written; the next call goes on.
+        """
+        report = ExportReport()
+        topic_ids = {
+            each.topic: self._source.topic_ids.get(each.topic, "")
+            for each in self._source.partitions
+        }
+        there = self._target.begin(topic_ids, self._source.epoch_before)
+        ranges = self._source.ranges(self._span, there.topic_ids, there.positions)
+        sizes = [self._source.size_of(part) for part in ranges]
+        on_size(sum(sizes))
+        for part, size in zip(ranges, sizes, strict=True):
+            report.partitions.append(self._export(part, size, on_progress, report.errors))
+        report.written = self._target.finish()
+        return report
+
+    def _export(
+        self,
+        part: OffsetRange,
+        size: int,
+        on_progress: Callable[[int], None],
+        errors: list[StreamLogError],
+    ) -> ExportedPartition:
+        partition, end = part.topic_partition, part.end_offset
+        records, at, done = 0, part.start_offset, 0
+        if part.length > 0:
+            batches = self._source.read(part, self._columns)
+            while True:
+                try:
+                    batch = next(batches, None)
+                except StreamLogError as error:
+                    errors.append(error)
+                    end = at
+                    break
+                if batch is None:
+                    break
+                if batch.num_rows == 0:
+                    continue
+                self._target.write(partition, batch)
+                records += batch.num_rows
+                at = last_offset(batch) + 1
+                share = size * (at - part.start_offset) // part.length
+                on_progress(share - done)
+                done = share
+            self._target.end(partition, end)
+        return ExportedPartition(
+            topic_partition=partition,
+            start_offset=part.start_offset,
+            end_offset=end,
+            records=records,
+        )
