@@ -6,6 +6,7 @@ the work; its module is imported when the verb runs.
 
 import click
 
+from streamlog.cli.exchange_commands import EXCHANGE_COMMANDS
 from streamlog.cli.page_commands import PAGE_COMMANDS
 from streamlog.cli.reader_commands import READER_COMMANDS
 from streamlog.cli.replica_commands import REPLICA_COMMANDS
@@ -245,7 +246,7 @@ def topics_delete() -> None:
     """
 
 
-for _command in (*REPLICA_COMMANDS, *READER_COMMANDS, *PAGE_COMMANDS):
+for _command in (*REPLICA_COMMANDS, *READER_COMMANDS, *PAGE_COMMANDS, *EXCHANGE_COMMANDS):
     streamlog.add_command(_command)
 
 

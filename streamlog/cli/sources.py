@@ -32,6 +32,7 @@ __all__ = [
     "Sources",
     "contents_of",
     "find_sources",
+    "inside_bucket",
 ]
 
 Paths = list[tuple[TopicPartition, tuple[str, ...]]]
@@ -172,7 +173,7 @@ def find_sources(
     if topic is not None:
         check_topic_name(topic)
     if topic is None and "://" in path:
-        path, topic, partitions = _inside_bucket(path, partitions)
+        path, topic, partitions = inside_bucket(path, partitions)
     roots = open_read_roots(root_paths(path, LocalFileSystem()))
     find = functools.partial(_find, roots, topic, partitions)
     found, paths = find()
@@ -190,8 +191,13 @@ def find_sources(
     return Sources(roots, paths, look_alikes, lambda: find()[1], max_decompressed_bytes)
 
 
-def _inside_bucket(url: str, partitions: Sequence[int]) -> tuple[str, str | None, Sequence[int]]:
-    """Return the root that a URL names, or lies in, and the topic and partitions in it."""
+def inside_bucket(url: str, partitions: Sequence[int]) -> tuple[str, str | None, Sequence[int]]:
+    """Return the root that a URL names, or lies in, and the topic and partitions in it.
+
+    Args:
+        url: The URL.
+        partitions: The partitions that the user chose; empty: all.
+    """
     above, _, name = url.rstrip("/").rpartition("/")
     if bucket_url(url) is not None and _is_root(url):
         return url, None, partitions

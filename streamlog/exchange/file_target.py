@@ -117,7 +117,7 @@ class FileTarget:
             exceed it by one row group of Parquet, or one batch of records.
     """
 
-    unit = "files"
+    unit = "file"
 
     def __init__(self, place: Place, shape: FileShape, file_size: int = DEFAULT_FILE_SIZE) -> None:
         if not 1 <= file_size <= place.largest:

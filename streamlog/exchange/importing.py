@@ -38,14 +38,14 @@ class ImportReport:
         units: Files or tables of which rows were imported.
         complete: Those that had been imported before.
         rows: Rows that were imported.
-        parts: The first and last offset of each partition, and how many rows of it.
+        parts: The first and last offset of each partition, and how many of its rows are new.
         ignored: Columns that were not imported.
     """
 
     units: int = 0
     complete: int = 0
     rows: int = 0
-    parts: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    parts: dict[TopicPartition, tuple[int, int, int]] = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
 
 
@@ -144,8 +144,8 @@ class Importer:
             )
             report.rows += rows.num_rows
             for partition, first, last in outcome.parts:
-                before = report.parts.get(partition)
-                report.parts[partition] = (first if before is None else before[0], last)
+                start, _, count = report.parts.get(partition, (first, last, 0))
+                report.parts[partition] = (start, last, count + last - first + 1)
 
     def _chunks(self, unit: ImportUnit, skip: int) -> Iterator[tuple[pa.Table, bool]]:
         """Yield rows for one commit each, and whether they are the last ones."""

@@ -28,7 +28,7 @@ class TableTarget(ABC):
             of Arrow, all of which are held in memory.
     """
 
-    unit = "commits"
+    unit = "commit"
 
     def __init__(self, name: str, columns: tuple[str, ...], file_size: int) -> None:
         if not 1 <= file_size <= 1 << 40:

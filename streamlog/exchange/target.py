@@ -39,7 +39,7 @@ class ExportTarget(Protocol):
     and how far the partitions are, so a run that dies at any time loses only an unfinished step.
 
     Attributes:
-        unit: What a step is, in the plural: `files` or `commits`.
+        unit: What a step is: `file` or `commit`.
     """
 
     unit: str
