@@ -4,15 +4,12 @@ Accepts tables and record batches of pyarrow and everything that exports an Arro
 Polars, DuckDB). The rows are encoded, staged and committed like those of a batch `write` of Spark.
 """
 
+import os
 import random as random_module
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Protocol
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import Any, Protocol, overload
 
 from streamlog.arrow.bucket_topics import plan_topics
-from streamlog.arrow.schema import SinkSchema
+from streamlog.arrow.sink_batches import open_rows
 from streamlog.arrow.sink_topics import SinkTopics
 from streamlog.arrow.stage import StagePlan, stage_rows
 from streamlog.bucket.places import is_bucket, root_paths, shared_store
@@ -23,7 +20,7 @@ from streamlog.commits.commit_log import CommitOutcome
 from streamlog.commits.identity import CommitIdentity, check_identity
 from streamlog.commits.replay import ReplayRule
 from streamlog.commits.staging import StagedFile
-from streamlog.errors import InvalidOptionError, InvalidRequestError, StreamLogError
+from streamlog.errors import InvalidOptionError, StreamLogError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
@@ -36,18 +33,43 @@ from streamlog.topic import check_topic_name
 
 __all__ = ["write_table"]
 
-_PIECE_BYTES: Final = 16 << 20  # encoded at a time
-_HEADERS: Final = pa.list_(
-    pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
-)
-_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
-_READ_ONLY: Final = frozenset({"offset", "timestampType"})  # of `read_table`; ignored
 
-
+@overload
 def write_table(
     data: Any,
     root: RootPaths,
     topic: str | None = None,
+    *,
+    compression_type: str | CompressionType = ...,
+    txn_app_id: str | None = ...,
+    txn_version: int | None = ...,
+    on_replay_mismatch: str = ...,
+    acks: str | int | Acks = ...,
+    fs: FileSystem | None = ...,
+    clock: Clock | None = ...,
+) -> CommitOutcome: ...
+
+
+@overload
+def write_table(
+    data: RootPaths,
+    root: str | None,
+    topic: Any,
+    *,
+    compression_type: str | CompressionType = ...,
+    txn_app_id: str | None = ...,
+    txn_version: int | None = ...,
+    on_replay_mismatch: str = ...,
+    acks: str | int | Acks = ...,
+    fs: FileSystem | None = ...,
+    clock: Clock | None = ...,
+) -> CommitOutcome: ...
+
+
+def write_table(
+    data: Any,
+    root: Any,
+    topic: Any = None,
     *,
     compression_type: str | CompressionType = CompressionType.NONE,
     txn_app_id: str | None = None,
@@ -64,7 +86,7 @@ def write_table(
     this call), and `topic` unless the argument is given. `offset` and `timestampType` of
     `read_table` are ignored; any other column is an error. The partition of a row is that of the
     column, else murmur2 of its key as in Kafka's Java client, else the same for about a batch of
-    rows.
+    rows. The order `write_table(root, topic, data)` is accepted as well: a path is no data.
 
     Args:
         data: A pyarrow Table, RecordBatch or RecordBatchReader, an iterable of record batches, or
@@ -98,24 +120,33 @@ def write_table(
 
     Source: `KafkaWriter` of Spark for the columns; the protocol is COMMITS.md.
     """
+    if _is_path(data):
+        data, root, topic = topic, data, root
     fs, clock, level = fs or LocalFileSystem(), clock or SystemClock(), Acks.of(acks)
     if topic is not None:
         check_topic_name(topic)
     place = _place(root_paths(root, fs), topic, fs, clock)  # fails before the first row is read
     identity = _identity(txn_app_id, txn_version, topic)
-    batches, schema = _stream(data)
-    columns = _schema_of(schema, topic)
+    rows = open_rows(data, topic)
     plan = StagePlan(
         roots=place.roots,
-        schema=columns,
+        schema=rows.schema,
         topic=topic,
         compression=CompressionType.of(compression_type),
         has_checksum=not identity.is_anonymous,
         topics=place.topics,
     )
-    pieces = (piece for batch in batches for piece in _pieces(_as_sink_takes(batch)))
-    staged = stage_rows(fs, clock, plan, pieces, app=identity.app, version=identity.version, task=0)
+    staged = stage_rows(
+        fs, clock, plan, rows.pieces, app=identity.app, version=identity.version, task=0
+    )
     return place.commit(identity, staged, on_replay_mismatch, level)
+
+
+def _is_path(data: object) -> bool:
+    """Return whether an argument names log roots."""
+    if isinstance(data, list | tuple) and data:
+        return all(map(_is_path, data))
+    return isinstance(data, str | os.PathLike)
 
 
 class _Place(Protocol):
@@ -205,81 +236,6 @@ def _identity(app: str | None, version: int | None, topic: str | None) -> Commit
     return identity
 
 
-def _schema_of(schema: pa.Schema, topic: str | None) -> SinkSchema:
-    """Find the sink's columns; refuse unknown columns and unsupported types."""
-    names = list(schema.names)
-    twice = sorted({name for name in names if names.count(name) > 1})
-    unknown = sorted(set(names) - _TYPES.keys() - _READ_ONLY)
-    if twice or unknown or "value" not in names or (topic is None and "topic" not in names):
-        if twice:
-            what = f"column {twice[0]!r} appears {names.count(twice[0])} times"
-        elif unknown:
-            what = f"unknown column {unknown[0]!r}"
-        else:
-            what = f"column {'topic' if 'value' in names else 'value'!r} is missing"
-        raise InvalidRequestError(
-            what,
-            got=f"columns {', '.join(names) or '(none)'}",
-            expected=f"value, and any of {', '.join(name for name in _TYPES if name != 'value')}",
-            hint="select columns with data.select([…]), rename them with rename_columns",
-        )
-    for field in schema:
-        is_taken, expected = _TYPES.get(field.name, (_is_anything, ""))
-        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        if not is_taken(kind):
-            raise InvalidRequestError(
-                f"column {field.name}: unsupported type",
-                got=str(field.type),
-                expected=expected,
-            )
-    places = {name: place for place, name in enumerate(names)}
-    return SinkSchema(
-        value=places["value"],
-        key=places.get("key"),
-        headers=places.get("headers"),
-        topic=None if topic is not None else places["topic"],
-        partition=places.get("partition"),
-        timestamp=places.get("timestamp"),
-    )
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
-    )
-
-
-def _is_text_or_bytes(kind: pa.DataType) -> bool:
-    is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    return bool(is_bytes or _is_text(kind) or kind == pa.binary_view() or pa.types.is_null(kind))
-
-
-def _is_instant(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
-
-
-def _is_headers(kind: pa.DataType) -> bool:
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        return False
-    pair = kind.value_type
-    names = [field.name for field in pair] if pa.types.is_struct(pair) else []
-    return names == ["key", "value"]
-
-
-def _is_anything(kind: pa.DataType) -> bool:
-    return kind is not None
-
-
-_TYPES: Final[dict[str, tuple[Callable[[pa.DataType], bool], str]]] = {
-    "value": (_is_text_or_bytes, "text or bytes"),
-    "key": (_is_text_or_bytes, "text or bytes"),
-    "headers": (_is_headers, "a list of structs of key (text) and value (bytes)"),
-    "topic": (_is_text, "text"),
-    "partition": (pa.types.is_integer, "an integer"),
-    "timestamp": (_is_instant, "a timestamp with a time zone"),
-}
-
-
 def _discard(manager: LogManager, identity: CommitIdentity, staged: StagedFile) -> None:
     """Remove a staged file unless a decision names it; if that fails, it expires."""
     if staged.name:
@@ -287,74 +243,3 @@ def _discard(manager: LogManager, identity: CommitIdentity, staged: StagedFile) 
             manager.commits.abort(identity, [staged])
         except StreamLogError:
             return
-
-
-# ---- Arrow ------------------------------------------------------------------------------------
-def _stream(data: Any) -> tuple[Iterable[pa.RecordBatch], pa.Schema]:
-    if isinstance(data, pa.RecordBatch):
-        return [data], data.schema
-    if isinstance(data, pa.Table):
-        return data.to_batches(), data.schema
-    if hasattr(data, "__arrow_c_stream__"):
-        reader = pa.RecordBatchReader.from_stream(data)
-        return reader, reader.schema
-    if isinstance(data, Iterable) and not isinstance(data, str | bytes | dict):
-        batches = iter(data)
-        first = next(batches, None)
-        if isinstance(first, pa.RecordBatch):
-            return _chained(first, batches), first.schema
-    raise InvalidRequestError(
-        "data has no Arrow columns",
-        got=type(data).__name__,
-        expected="a pyarrow Table, RecordBatch or RecordBatchReader, an iterable of at least one"
-        " record batch, or a DataFrame of pandas or Polars",
-        hint="pyarrow.Table.from_pylist([{'key': b'k', 'value': b'v'}])",
-    )
-
-
-def _chained(first: pa.RecordBatch, others: Iterator[Any]) -> Iterator[pa.RecordBatch]:
-    yield first
-    for number, batch in enumerate(others, 2):
-        if not isinstance(batch, pa.RecordBatch) or not batch.schema.equals(first.schema):
-            raise InvalidRequestError(
-                f"record batch {number} has different columns than the first one",
-                got=str(batch.schema) if isinstance(batch, pa.RecordBatch) else repr(batch)[:80],
-                expected=str(first.schema),
-            )
-        yield batch
-
-
-def _as_sink_takes(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Cast the columns of a batch to the types that Spark sends."""
-    arrays = [_cast(name, batch.column(at)) for at, name in enumerate(batch.schema.names)]
-    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
-
-
-def _cast(name: str, column: pa.Array) -> pa.Array:
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        column = column.dictionary_decode()
-        kind = column.type
-    wanted = {"partition": pa.int32(), "headers": _HEADERS, "timestamp": _TIMESTAMP}.get(name)
-    if kind in (pa.string_view(), pa.binary_view()):
-        wanted = pa.large_string() if kind == pa.string_view() else pa.large_binary()
-    if pa.types.is_null(kind) and name in ("key", "value"):
-        wanted = pa.binary()
-    if wanted is None or kind == wanted:
-        return column
-    if name == "timestamp" and pa.types.is_timestamp(kind) and kind.unit == "ns":
-        column = pc.floor_temporal(column, unit="microsecond")
-    try:
-        return column.cast(wanted)
-    except pa.ArrowInvalid as error:
-        raise InvalidRequestError(
-            f"column {name}: value out of range", got=str(error), expected=str(wanted)
-        ) from None
-
-
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield slices of a batch for encoding; nothing is copied."""
-    count = max(1, -(-batch.nbytes // _PIECE_BYTES))
-    rows = max(1, -(-batch.num_rows // count))
-    for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows)

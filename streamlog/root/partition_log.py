@@ -6,7 +6,7 @@ import os
 import random as random_module
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from streamlog.clock import Clock
 from streamlog.commits.apply import DecidedRecords
@@ -40,11 +40,13 @@ from streamlog.partition.replicated import Replicated
 from streamlog.partition.root_marks import RootMarks
 from streamlog.partition.topic_config import ServerSettings, read_server_config
 from streamlog.records.acks import Acks
+from streamlog.records.record import CompressionType
 from streamlog.records.validate import AppendOrigin
 from streamlog.replication.election import ElectionType
 from streamlog.replication.partition_state import NO_LEADER, PartitionState
 from streamlog.replication.replica_fetcher import ReplicaFetcher
 from streamlog.root import registry, topics
+from streamlog.root.arrow_rows import appending, is_arrow
 from streamlog.root.deleting import check_deletable, check_finished
 from streamlog.root.notebook import PARTITION_TITLES, html_table, partition_cells
 from streamlog.root.open_writers import OpenWriter
@@ -194,6 +196,50 @@ class PartitionLog(Log):
             replicated=replicated,
             mirror=mirror,
         )
+
+    # ---- append --------------------------------------------------------------------------------
+    def append(
+        self,
+        records: Any,
+        *,
+        compression: str | CompressionType | None = None,
+        acks: str | int | Acks = Acks.ALL,
+    ) -> AppendInfo:
+        """Append records, given one by one or as Arrow data.
+
+        Args:
+            records: One or more `Record`s, see `Log.append`. Or a pyarrow Table, RecordBatch or
+                RecordBatchReader, or a DataFrame of pandas or Polars, with the columns of
+                `write_table`: `value`, and any of `key`, `headers`, `timestamp`. A column
+                `partition` must name this partition or be null. All rows are held in memory and
+                checked before the first one is written.
+            compression: A codec's name; the topic's `compression.type` may override it.
+            acks: How many replicas must hold them: 0, 1 or all; the same with one replica.
+
+        Returns:
+            Their offsets; `flush.messages` and `flush.ms` decide when they are durable. Arrow data
+            becomes batches of up to 512 KiB, without another writer's records in between.
+
+        Raises:
+            InvalidRequestError: No record, or a record or a column that the topic refuses; nothing
+                was written.
+            NotLeaderError: Another replica leads the partition.
+            NotEnoughReplicasError: Too few replicas are in sync. Of Arrow data, batches before the
+                refused one are appended.
+            UnknownOutcomeError: The disk failed during the write; some batches may be appended.
+                NotEnoughReplicasAfterAppendError: all are, but too few replicas hold them.
+        """
+        if not is_arrow(records):
+            return super().append(records, compression=compression, acks=acks)
+        info: AppendInfo = appending().append_rows(
+            self,
+            self.topic_partition,
+            records,
+            compression=CompressionType.of(compression),
+            acks=Acks.of(acks),
+            now_ms=self._clock.now_ms(),
+        )
+        return info
 
     # ---- delete records ------------------------------------------------------------------------
     def delete_records(self, offset: int, *, force: bool = False) -> int:

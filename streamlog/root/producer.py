@@ -42,6 +42,7 @@ from streamlog.records.columns import BinaryColumn, HeaderColumn, InputColumns, 
 from streamlog.records.layout import BASE_OFFSET_OFFSET, LENGTH_OFFSET, MAX_INT64
 from streamlog.records.partitioner import NO_PARTITION, StickyPartitioner, partition_for_keys
 from streamlog.records.record import NO_TIMESTAMP, CompressionType, Header, Record, checked_record
+from streamlog.root.arrow_rows import appending, is_arrow
 from streamlog.root.manager import LogManager
 from streamlog.root.read_roots import RootPaths
 
@@ -440,6 +441,44 @@ class Producer:
                 waiting.add_rarities(pairs, partition)
             if waiting.size >= waiting.size_max or now_ms - waiting.since_ms >= self._linger_ms:
                 self._drain(waiting)
+
+    def append(self, topic: str, rows: Any) -> None:
+        """Append rows of Arrow data at once, after the records that were sent before.
+
+        The partition of a row is that of the column `partition`, else that of its key, else one
+        for about 16 KiB and then another one. No row becomes an object.
+
+        Args:
+            topic: The topic of all rows.
+            rows: A pyarrow Table, RecordBatch or RecordBatchReader, or a DataFrame of pandas or
+                Polars, with the columns of `write_table`. It may be larger than memory.
+
+        Raises:
+            UnknownTopicError: There is no such topic or partition.
+            InvalidRequestError: A column or a row that the topic does not accept. Rows before it,
+                some megabytes at a time, are appended.
+            StreamLogError: Records could not be appended: the producer has failed.
+        """
+        with self._guard:
+            self._check_usable()
+            if not is_arrow(rows):
+                raise InvalidRequestError(
+                    "append takes Arrow data",
+                    got=type(rows).__name__,
+                    expected="a pyarrow Table, RecordBatch or RecordBatchReader, or a DataFrame",
+                    hint="send takes one record",
+                )
+            waiting = self._waiting.get(topic) or self._open(topic)
+            self._drain(waiting)
+            now_ms = self._clock.now_ms()
+            for columns, asked in appending().input_columns(rows, topic, now_ms=now_ms):
+                try:
+                    waiting.appender.append(columns, asked)
+                except InvalidRequestError:
+                    raise
+                except BaseException as error:
+                    self._fail(error)
+                    raise
 
     def flush(self) -> None:
         """Append all records sent so far and sync them to the disk.
