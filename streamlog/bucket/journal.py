@@ -25,14 +25,21 @@ next number is the next entry: it reads the hint first, and if its own entry too
 checks that the number had not been deleted before.
 """
 
-import json
 import logging
 import random as random_module
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
-from streamlog.binary.sealed import SealedValues, seal, unseal
-from streamlog.bucket.actions import Action, format_action, parse_action
+from streamlog.binary.sealed import seal, unseal
+from streamlog.bucket.actions import Action
+from streamlog.bucket.entries import (
+    Entry,
+    KeptEntry,
+    format_entry,
+    format_since,
+    parse_entry,
+    parse_since,
+)
 from streamlog.bucket.keys import JOURNAL, LATEST, SNAPSHOTS, entry_key, number_of, snapshot_key
 from streamlog.bucket.snapshots import MAX_SNAPSHOT_SIZE, format_snapshot, parse_snapshot
 from streamlog.bucket.state import SNAPSHOT_EVERY, RootState
@@ -52,6 +59,7 @@ __all__ = ["ENTRY", "HINT", "MAX_ENTRY_SIZE", "RootJournal"]
 
 MAX_ENTRY_SIZE: Final = 64 << 20
 _MAX_CARRIED: Final = 256 << 10  # bytes of earlier entries that an entry repeats
+_MAX_SINCE: Final = 256 << 10  # bytes of entries in a snapshot that does not have the whole state
 _MAX_HINT: Final = 1 << 10
 _ATTEMPTS: Final = 100  # times a writer is overtaken before it gives up
 _SILENT_MS: Final = 3600 * 1000  # far less than JOURNAL_KEPT_MS
@@ -61,15 +69,6 @@ HINT: Final = "latest"
 
 _T = TypeVar("_T")
 _logger = logging.getLogger(__name__)
-
-
-class _Entry(NamedTuple):
-    """One entry of the journal."""
-
-    number: int
-    mark: str
-    made_ms: int
-    actions: tuple[Action, ...]
 
 
 class RootJournal:
@@ -89,7 +88,10 @@ class RootJournal:
     ) -> None:
         self._store, self._clock = store, clock
         self._random = random or random_module.SystemRandom()
-        self._recent: list[_Entry] = []  # since the last snapshot, oldest first
+        self._recent: list[KeptEntry] = []  # since the last number with a snapshot, oldest first
+        self._base: int | None = None  # the last whole state that this process has seen stored
+        self._since: list[KeptEntry] = []  # the entries after it, oldest first
+        self._since_size = 0  # in bytes
         self._is_behind = True  # there may be more than one new entry
         self._seen = clock.now_ms(), clock.monotonic_ms()  # when the last look began
         self.state = RootState()
@@ -150,13 +152,11 @@ class RootJournal:
                 path=self._path(entry_key(latest)),
                 hint="restore the root from a copy",
             )
-        missing: list[_Entry] = []
+        missing: list[Entry] = []
         while found[0].number > self.state.number + 1:
             missing[:0] = [entry for entry in found if entry.number > self.state.number]
             before = found[0].number - 1
-            snapshot = self._snapshot(before)
-            if snapshot is not None and snapshot.number > self.state.number:
-                self.state, self._recent = snapshot, []
+            if self._read_snapshot(before):
                 found = []
                 break
             earlier = self._load(before)
@@ -184,18 +184,48 @@ class RootJournal:
         entries = self._store.list(JOURNAL, after=entry_key(newest) if newest else "")
         return max([newest, *(number_of(each.key) or 0 for each in entries)])
 
-    def _snapshot(self, number: int) -> RootState | None:
-        if number == 0 or number % SNAPSHOT_EVERY:
-            return None
+    def _read_snapshot(self, number: int) -> bool:
+        """Read the state after an entry; return False if no snapshot of it can be used."""
+        if number <= self.state.number or number % SNAPSHOT_EVERY:
+            return False
         key = snapshot_key(number)
+        content = self._stored(key)
+        if content is None:
+            return False
+        since = parse_since(content, self._path(key))
+        base = number if since is None else since.base
+        if since is not None and base > self.state.number:
+            content = self._stored(snapshot_key(base))
+        if content is None:
+            return False
+        if base > self.state.number:  # else this state is further than that
+            self.state = self._whole(content, base)
+        self._begin_at(base)
+        for entry in () if since is None else since.entries:
+            if entry.number > self.state.number:
+                self._follow(entry)
+            else:
+                self._keep(entry)
+        return True
+
+    def _begin_at(self, base: int | None) -> None:
+        """Remember which whole state is stored, None if that is unknown, and no entry after it."""
+        self._base, self._since, self._since_size = base, [], 0
+        self._recent = []
+
+    def _stored(self, key: str) -> bytes | None:
         try:
-            content = self._store.get(key, max_size=MAX_SNAPSHOT_SIZE)
+            return self._store.get(key, max_size=MAX_SNAPSHOT_SIZE)
         except FileMissingError:
             return None
-        state = parse_snapshot(content, self._path(key))
+
+    def _whole(self, content: bytes, number: int) -> RootState:
+        """Return the state in a snapshot that has all of it."""
+        path = self._path(snapshot_key(number))
+        state = parse_snapshot(content, path)
         if state.number != number:
             raise CorruptCheckpointError(
-                "snapshot is of another entry", path=self._path(key), got=state.number
+                "snapshot is of another entry", path=path, got=state.number
             )
         return state
 
@@ -207,7 +237,7 @@ class RootJournal:
         self._follow(found[-1])
         return True
 
-    def _load(self, number: int) -> list[_Entry] | None:
+    def _load(self, number: int) -> list[Entry] | None:
         """Return an entry and the ones that it repeats, oldest first; None if there is none."""
         key = entry_key(number)
         try:
@@ -219,9 +249,9 @@ class RootJournal:
             raise values.malformed("number", values.integer("number"), number)
         before = values.objects("before")
         first = number - len(before)
-        return [_parse(value, first + index) for index, value in enumerate([*before, values])]
+        return [parse_entry(value, first + index) for index, value in enumerate([*before, values])]
 
-    def _follow(self, entry: _Entry) -> None:
+    def _follow(self, entry: Entry) -> None:
         """Take an entry into the state; ignore one that is known."""
         if entry.number <= self.state.number:
             return
@@ -232,10 +262,24 @@ class RootJournal:
                 got=f"entry {entry.number} after entry {self.state.number}",
             )
         path = self._path(entry_key(entry.number))
-        self.state = self.state.after(entry.actions, entry.made_ms, path)
-        self._recent.append(entry)
+        self._take(entry, self.state.after(entry.actions, entry.made_ms, path))
+
+    def _take(self, entry: Entry, state: RootState) -> None:
+        """Take the next entry, and the state after it."""
+        self.state = state
+        self._keep(entry)
+
+    def _keep(self, entry: Entry) -> None:
+        """Keep an entry for the objects that repeat it."""
+        kept = KeptEntry.of(entry)
+        self._recent.append(kept)
         if entry.number % SNAPSHOT_EVERY == 0:
-            self._recent.clear()
+            self._recent = []
+        if self._base is not None:
+            self._since.append(kept)
+            self._since_size += kept.size
+            if self._since_size > 2 * _MAX_SINCE:  # the next snapshot has the whole state
+                self._base, self._since, self._since_size = None, [], 0
 
     # ---- writing -----------------------------------------------------------------------------
     def change(self, decide: Callable[[RootState], tuple[Sequence[Action], _T]]) -> _T:
@@ -277,18 +321,18 @@ class RootJournal:
         """Try to make the next entry; return False, with the new state, if the number is taken."""
         number = self.state.number + 1
         mark = f"{self._random.getrandbits(128):032x}"
-        entry = _Entry(number, mark, self._clock.now_ms(), actions)
+        entry = Entry(number, mark, self._clock.now_ms(), actions)
         path = self._path(entry_key(number))
-        self.state.after(actions, entry.made_ms, path)  # refuse what every reader would refuse
+        state = self.state.after(actions, entry.made_ms, path)  # as every reader does, or refuses
         content = seal(
-            ENTRY, {**_format(entry), "number": number, "before": self._carried()}, copies=1
+            ENTRY, {**format_entry(entry), "number": number, "before": self._carried()}, copies=1
         )
         if not self._create(entry, content):
             self.refresh()
             return False
         if self._was_silent() and not self._is_in_place(number):
             return False
-        self._follow(entry)
+        self._take(entry, state)
         self._publish()
         return True
 
@@ -311,10 +355,13 @@ class RootJournal:
             return True
         _logger.warning("entry %d came too late: its number was taken and is deleted", number)
         self._store.delete([entry_key(number)])
-        self.state, self._recent, self._seen = present.state, present._recent, present._seen
+        self.state, self._seen = present.state, present._seen
+        self._begin_at(present._base)
+        self._recent, self._since = present._recent, present._since
+        self._since_size = present._since_size
         return False
 
-    def _create(self, entry: _Entry, content: bytes) -> bool:
+    def _create(self, entry: Entry, content: bytes) -> bool:
         """Create an entry's object; return whether it is the one that has the number.
 
         A request whose answer was lost is repeated: it has the same mark, so it does not matter
@@ -351,11 +398,10 @@ class RootJournal:
         carried: list[dict[str, object]] = []
         size = 0
         for entry in reversed(self._recent):
-            values = _format(entry)
-            size += len(json.dumps(values))
+            size += entry.size
             if size > _MAX_CARRIED:
                 break
-            carried.append(values)
+            carried.append(entry.values)
         return carried[::-1]
 
     def put_hint(self) -> None:
@@ -371,28 +417,24 @@ class RootJournal:
         number = self.state.number
         try:
             if number % SNAPSHOT_EVERY == 0:
-                self._store.put(snapshot_key(number), format_snapshot(self.state))
+                self._put_snapshot(number)
             else:
                 self.put_hint()
         except StorageError as error:
             _logger.warning("entry %d is made, but not announced: %s", number, error)
 
+    def _put_snapshot(self, number: int) -> None:
+        """Write the snapshot of the last entry.
+
+        It is the whole state if nobody may delete that of a mark, on which later ones depend, and
+        wherever entries since the last one take more room than that is worth.
+        """
+        marked = self.state.marks[-1].number
+        if self._base is not None and self._base >= marked and self._since_size <= _MAX_SINCE:
+            self._store.put(snapshot_key(number), format_since(self._base, self._since))
+            return
+        self._store.put(snapshot_key(number), format_snapshot(self.state))
+        self._base, self._since, self._since_size = number, [], 0
+
     def _path(self, key: str) -> str:
         return f"{self._store.url}/{key}"
-
-
-def _format(entry: _Entry) -> dict[str, object]:
-    return {
-        "mark": entry.mark,
-        "made_ms": entry.made_ms,
-        "actions": [format_action(action) for action in entry.actions],
-    }
-
-
-def _parse(values: SealedValues, number: int) -> _Entry:
-    return _Entry(
-        number,
-        values.text("mark"),
-        values.integer("made_ms"),
-        tuple(parse_action(value) for value in values.objects("actions")),
-    )

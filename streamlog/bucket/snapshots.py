@@ -1,7 +1,8 @@
-"""Snapshots: the state of a root after an entry, so that opening it does not read its history.
+"""Whole snapshots: the state of a root after an entry, so that opening it reads no history.
 
-A snapshot is a function of the entries, so two processes that write the same one write the same
-bytes, and it does not matter which of them is last. It is a sealed text, compressed with zstd.
+A snapshot is a function of the entries, so it does not matter which of two processes that write the
+same one is last. It is a sealed text, compressed with zstd. `streamlog.bucket.entries` has those
+that depend on another one.
 """
 
 from collections.abc import Sequence
@@ -21,12 +22,20 @@ from streamlog.bucket.state import (
     Stretch,
     TopicState,
 )
+from streamlog.bucket.versions import Counts, Items
 from streamlog.commits.decisions import parse_topic_partition
 from streamlog.commits.history import format_ledger, parse_ledger
 from streamlog.errors import CorruptCheckpointError
 from streamlog.topic import TopicPartition
 
-__all__ = ["MAX_SNAPSHOT_SIZE", "SNAPSHOT", "format_snapshot", "parse_snapshot", "unpacked"]
+__all__ = [
+    "MAX_SNAPSHOT_SIZE",
+    "SNAPSHOT",
+    "format_snapshot",
+    "packed",
+    "parse_snapshot",
+    "unpacked",
+]
 
 MAX_SNAPSHOT_SIZE: Final = 256 << 20  # stored
 _MAX_DECOMPRESSED: Final = 1 << 30
@@ -83,7 +92,7 @@ def format_snapshot(state: RootState) -> bytes:
         },
         copies=1,
     )
-    return zstandard.ZstdCompressor(level=_LEVEL).compress(sealed)
+    return packed(sealed)
 
 
 def parse_snapshot(content: bytes, path: str) -> RootState:
@@ -97,6 +106,11 @@ def parse_snapshot(content: bytes, path: str) -> RootState:
         CorruptCheckpointError: The object is damaged, or a value is invalid.
     """
     return _parse_state(unseal(SNAPSHOT, unpacked(content, path), path))
+
+
+def packed(sealed: bytes) -> bytes:
+    """Return the content of a snapshot with a sealed text."""
+    return zstandard.ZstdCompressor(level=_LEVEL).compress(sealed)
 
 
 def unpacked(content: bytes, path: str) -> bytes:
@@ -139,7 +153,7 @@ def _parse_state(values: SealedValues) -> RootState:
         partitions=partitions,
         arriving=arriving,
         apps={ledger.app: ledger for ledger in ledgers},
-        uses=uses,
+        uses=Counts(uses),
         garbage=tuple(
             Garbage(
                 _key(keys, value.integer("key"), values),
@@ -221,7 +235,7 @@ def _parse_partition(values: SealedValues, keys: list[str]) -> BucketPartition:
         end_offset=values.integer("end_offset"),
         cleaned_offset=values.integer("cleaned_offset"),
         epochs=parse_pairs(values, "epochs"),
-        stretches=tuple(
+        stretches=Items(
             _parse_stretch(row, _key(keys, row[0], values), segments.get(at))
             for at, row in enumerate(values.integers("stretches", 7))
         ),

@@ -33,6 +33,7 @@ from streamlog.bucket.actions import (
     Swap,
 )
 from streamlog.bucket.keys import staged_ms
+from streamlog.bucket.versions import Counts, Items
 from streamlog.commits.decisions import PartitionStanding
 from streamlog.commits.history import (
     KEPT_FINGERPRINTS,
@@ -123,7 +124,7 @@ class BucketPartition:
     end_offset: int = 0
     cleaned_offset: int = 0
     epochs: tuple[tuple[int, int], ...] = ()
-    stretches: tuple[Stretch, ...] = ()
+    stretches: Items[Stretch] | tuple[Stretch, ...] = ()
 
     @property
     def tail(self) -> int:
@@ -141,10 +142,11 @@ class BucketPartition:
         """Return the partition after a commit."""
         if part.base_offset != self.end_offset:
             raise _unfit(path, "base_offset", part.base_offset, self.end_offset)
-        stretches, offset = list(self.stretches), part.base_offset
+        new: list[Stretch] = []
+        offset = part.base_offset
         for extent in part.extents:
             end = offset + extent.records
-            stretches.append(
+            new.append(
                 Stretch(
                     files[extent.file],
                     extent.position,
@@ -159,7 +161,12 @@ class BucketPartition:
         epochs = self.epochs
         if not epochs or epochs[-1][0] < part.leader_epoch:
             epochs = (*epochs, (part.leader_epoch, part.base_offset))
-        return replace(self, end_offset=offset, epochs=epochs, stretches=tuple(stretches))
+        return replace(self, end_offset=offset, epochs=epochs, stretches=self._with(new))
+
+    def _with(self, new: Iterable[Stretch]) -> Items[Stretch]:
+        """Return the stretches with more of them at the end."""
+        old = self.stretches
+        return (old if isinstance(old, Items) else Items(old)).appended(new)
 
     def after_swap(self, swap: Swap, path: str) -> tuple["BucketPartition", list[str]]:
         """Return the partition after a swap, and the keys that it no longer needs."""
@@ -168,7 +175,7 @@ class BucketPartition:
         old = self.stretches[first:stop]
         new = [_stretch_of(segment) for segment in swap.segments]
         _check_order(new, swap.first_offset, swap.end_offset, path)
-        stretches = (*self.stretches[:first], *new, *self.stretches[stop:])
+        stretches = Items((*self.stretches[:first], *new, *self.stretches[stop:]))
         cleaned = self.cleaned_offset if swap.cleaned_offset is None else swap.cleaned_offset
         after = replace(self, stretches=stretches, cleaned_offset=cleaned)
         return after, [stretch.key for stretch in old]
@@ -190,7 +197,7 @@ class BucketPartition:
             log_start_offset=place.log_start_offset,
             end_offset=place.end_offset,
             epochs=place.epochs,
-            stretches=(*self.stretches, *new),
+            stretches=self._with(new),
         )
 
     def after_start(self, offset: int, path: str) -> tuple["BucketPartition", list[str]]:
@@ -199,7 +206,7 @@ class BucketPartition:
             raise _unfit(path, "offset", offset, (self.log_start_offset, self.end_offset))
         first = self.at(offset)
         gone = [stretch.key for stretch in self.stretches[:first]]
-        kept = self.stretches[first:]
+        kept = Items(self.stretches[first:]) if gone else self.stretches
         return replace(self, log_start_offset=offset, stretches=kept), gone
 
     def _boundary(self, offset: int, path: str) -> int:
@@ -295,7 +302,7 @@ class RootState:
     partitions: Mapping[TopicPartition, BucketPartition] = field(default_factory=dict)
     arriving: Mapping[str, ArrivingTopic] = field(default_factory=dict)
     apps: Mapping[str, Ledger] = field(default_factory=dict)
-    uses: Mapping[str, int] = field(default_factory=dict)
+    uses: Counts = field(default_factory=Counts)
     garbage: tuple[Garbage, ...] = ()
     builds: Mapping[str, Build] = field(default_factory=dict)
     staged_horizon_ms: int = 0
@@ -336,8 +343,9 @@ class _Change:
         self._root_id, self._config = state.root_id, state.config
         self._topics, self._partitions = dict(state.topics), dict(state.partitions)
         self._arriving = dict(state.arriving)
-        self._apps, self._uses = dict(state.apps), dict(state.uses)
-        self._garbage, self._builds = list(state.garbage), dict(state.builds)
+        self._apps, self._builds = dict(state.apps), dict(state.builds)
+        self._counted: dict[str, int] = {}  # of `uses`, where it changes
+        self._garbage = state.garbage
         self._horizon_ms, self._journal_start = state.staged_horizon_ms, state.journal_start
         self._number = state.number + 1
 
@@ -351,8 +359,8 @@ class _Change:
             partitions=self._partitions,
             arriving=self._arriving,
             apps=self._apps,
-            uses=self._uses,
-            garbage=tuple(self._garbage),
+            uses=self._state.uses.changed(self._counted),
+            garbage=self._garbage,
             builds=self._builds,
             staged_horizon_ms=self._horizon_ms,
             journal_start=self._journal_start,
@@ -417,7 +425,7 @@ class _Change:
                 self._journal_start = max(self._journal_start, action.number)
             case Collected():
                 keys = set(action.keys)
-                self._garbage = [each for each in self._garbage if each.key not in keys]
+                self._garbage = tuple(each for each in self._garbage if each.key not in keys)
 
     def _create(self, action: CreateTopic) -> None:
         self._check_free(action.topic)
@@ -458,7 +466,17 @@ class _Change:
             partitions[number] = partitions[number].after_place(action, self._path)
             self._arriving[topic] = found._replace(partitions=tuple(partitions))
         for segment in action.segments:
-            self._uses[segment.key] = self._uses.get(segment.key, 0) + 1
+            self._count(segment.key, 1)
+
+    def _count(self, key: str, more: int) -> int:
+        """Count a stretch into its object, or out of it; return how many lie in it then."""
+        self._counted[key] = self._uses(key) + more
+        return self._counted[key]
+
+    def _uses(self, key: str) -> int:
+        """Return how many stretches lie in an object."""
+        counted = self._counted.get(key)
+        return self._state.uses.get(key, 0) if counted is None else counted
 
     def _check_build(self, name: str, partition: TopicPartition) -> None:
         build = self._builds.get(name)
@@ -493,8 +511,7 @@ class _Change:
             at = self._partition(part.topic_partition, part.topic_id)
             self._partitions[part.topic_partition] = at.after_commit(part, action.files, self._path)
             for extent in part.extents:
-                key = action.files[extent.file]
-                self._uses[key] = self._uses.get(key, 0) + 1
+                self._count(action.files[extent.file], 1)
             steps.append(
                 (
                     part.topic_partition,
@@ -525,7 +542,7 @@ class _Change:
             if time_ms is None or time_ms < self._horizon_ms:
                 expected = f"an object staged at {self._horizon_ms} or later"
                 raise _unfit(self._path, "files", key, expected)
-            if key in self._uses or key in garbage:
+            if self._uses(key) or key in garbage:
                 raise _unfit(self._path, "files", key, "an object that is not committed yet")
 
     def _swap(self, action: Swap) -> None:
@@ -534,16 +551,14 @@ class _Change:
         state, gone = at.after_swap(action, self._path)
         self._partitions[action.topic_partition] = state
         for segment in action.segments:
-            self._uses[segment.key] = self._uses.get(segment.key, 0) + 1
+            self._count(segment.key, 1)
         self._drop(gone, action.topic_partition.topic)
 
     def _drop(self, keys: Iterable[str], topic: str) -> None:
         """Count stretches out of their objects; an object without any is garbage."""
-        for key in keys:
-            self._uses[key] -= 1
-            if self._uses[key] == 0:
-                del self._uses[key]
-                self._garbage.append(Garbage(key, self._made_ms, self._number, topic))
+        unused = [key for key in keys if self._count(key, -1) == 0]
+        new = (Garbage(key, self._made_ms, self._number, topic) for key in unused)
+        self._garbage = (*self._garbage, *new)
 
     def _topic(self, topic: str, topic_id: str) -> TopicState:
         found = self._topics.get(topic)

@@ -6,12 +6,16 @@ import threading
 
 import pytest
 
+from streamlog.binary.sealed import seal
 from streamlog.bucket.actions import Action, Collected, SetLogStart
+from streamlog.bucket.entries import parse_since
+from streamlog.bucket.journal import HINT
 from streamlog.bucket.keys import JOURNAL, LATEST, SNAPSHOTS, entry_key, snapshot_key
 from streamlog.bucket.snapshots import format_snapshot, parse_snapshot
 from streamlog.bucket.state import SNAPSHOT_EVERY
 from streamlog.errors import CorruptCheckpointError, UnknownOutcomeError
 from streamlog.fs.faults import Moment, SimulatedCrash
+from streamlog.store.api import Content
 from streamlog.store.faults import FaultyStore, StoreFault
 from streamlog.store.remote import open_store
 from tests.bucket.worlds import ORDERS, TOPIC_ID, commit, commit_to, journal_of, made_root
@@ -90,6 +94,62 @@ def test_after_ten_thousand_commits_nothing_costs_more() -> None:
         assert max(sizes[-quarter:]) < 1.1 * max(sizes[quarter:-quarter])
 
 
+class WeighedStore(FaultyStore):
+    """Counts the bytes that are written."""
+
+    written = 0
+
+    def create(self, key: str, content: Content) -> None:
+        self.written += len(content)
+        super().create(key, content)
+
+    def put(self, key: str, content: Content) -> None:
+        self.written += len(content)
+        super().put(key, content)
+
+
+def test_a_commit_writes_no_more_when_there_were_many_and_nothing_is_maintained() -> None:
+    """A whole state is written seldom, other snapshots have the entries since."""
+    store = WeighedStore(open_store("memory:///"))
+    writer = made_root(store)
+    written = []
+    for first in range(0, 6000, 1500):
+        before = store.written
+        for version in range(first, first + 1500):
+            commit(writer, "a", version)
+        written.append(store.written - before)
+    assert written[-1] < 1.1 * written[0]
+    store.requests.clear()
+    reader = journal_of(store)
+    assert reader.refresh() == writer.state
+    assert len(store.requests) <= 5
+    assert len(reader.state.uses) == 6000
+
+
+def test_many_processes_that_write_in_turn_leave_snapshots_that_all_can_read() -> None:
+    """Each knows of other whole states, and goes on from whatever the others have left."""
+    store = open_store("memory:///")
+    made_root(store)
+    writers = [journal_of(store, seed) for seed in range(4)]
+    random_ = random.Random(4)
+    for version in range(600):
+        if version % 50 == 0:
+            writers[random_.randrange(4)] = journal_of(store, version)
+        assert commit(random_.choice(writers), "a", version)
+    kinds = set()
+    for each in store.list(SNAPSHOTS):
+        content = store.get(each.key, max_size=each.size)
+        kinds.add(parse_since(content, each.key) is None)
+    assert kinds == {True, False}
+    for number in (598, 602):
+        store.put(LATEST, seal(HINT, {"number": number}, copies=1))
+        reader = journal_of(store)
+        while reader.state.number < 602:
+            reader.refresh()
+        assert reader.state.partitions[ORDERS].end_offset == 1800
+        assert len(reader.state.partitions[ORDERS].stretches) == 600
+
+
 def test_a_reader_far_behind_catches_up_in_one_call_and_few_requests() -> None:
     store = counted()
     writer = made_root(store)
@@ -100,7 +160,7 @@ def test_a_reader_far_behind_catches_up_in_one_call_and_few_requests() -> None:
     store.requests.clear()
     reader.refresh()
     assert reader.refresh() == writer.state
-    assert len(store.requests) <= 7
+    assert len(store.requests) <= 8
 
 
 @pytest.mark.parametrize("lost", [LATEST, snapshot_key(16), snapshot_key(32)])

@@ -533,9 +533,7 @@ BUGS: Final = (
     ), CRASHING_STORE, ("append", "append", TROUBLE, "roll")),
     Bug("207 an object goes while another partition needs it", (
         Edit("streamlog.bucket.state",
-             "            if self._uses[key] == 0:\n                del self._uses[key]\n",
-             "            if self._uses[key] >= 0:\n"
-             "                self._uses[key] or self._uses.pop(key)\n"),
+             "if self._count(key, -1) == 0]\n", "if self._count(key, -1) >= 0]\n"),
     ), CRASHING_STORE, ("commit", "commit", "delete records", TROUBLE, "delete records", "retire")),
     Bug("208 the indexes of a segment stay when it is deleted", (
         Edit("streamlog.bucket.collecting",
