@@ -1,8 +1,8 @@
 """Building v2 batches: record by record, or from whole columns.
 
-`BatchBuilder` is for a few records and for unusual batches (control records, offset gaps, delete
-horizons). `encode_columns` serves the sink and `produce`: columns in, whole batches out, compiled.
-`patch_batches` turns such batches, whose offsets start at 0, into those of a partition.
+`BatchBuilder` is for a few records and for unusual batches (control records, delete horizons).
+`encode_columns` serves sinks, `produce` and copies: columns in, whole batches out, compiled.
+`patch_batches` turns batches whose offsets start at 0 into those of a partition.
 """
 
 from typing import Final, NamedTuple
@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlog.binary.arrays import read_only
 from streamlog.binary.compression import check_level, compress
 from streamlog.binary.crc import crc32c
 from streamlog.errors import (
@@ -47,6 +48,7 @@ from streamlog.records.table import (
     BASE_OFFSET,
     BASE_SEQUENCE,
     LAST_OFFSET,
+    LEADER_EPOCH,
     MAX_TIMESTAMP,
     POSITION,
     PRODUCER_EPOCH,
@@ -61,6 +63,7 @@ __all__ = [
     "BatchBuilder",
     "EncodedBatches",
     "InputColumns",
+    "KeptOffsets",
     "encode_columns",
     "patch_batches",
     "rewrite_headers",
@@ -74,8 +77,24 @@ MAX_OVERHEAD: Final = MAX_RECORD_OVERHEAD + 3 * MAX_SIZE_PREFIX  # sizes, number
 SEQUENCES: Final = MAX_INT32 + 1  # a sequence is 0 to 2**31 - 1
 
 
+class KeptOffsets(NamedTuple):
+    """Where records that have offsets already lie in their partition.
+
+    Attributes:
+        offsets: int64[k], those of the records, ascending.
+        first_offset: Where the first batch begins, at most the offset of the first record.
+        end_offset: Where the last batch ends, above the offset of the last record.
+        leader_epoch: The epoch of all, -1 for none.
+    """
+
+    offsets: NDArray[np.int64]
+    first_offset: int
+    end_offset: int
+    leader_epoch: int
+
+
 class EncodedBatches(NamedTuple):
-    """Whole batches: their bytes, uint8[m], and headers. Offsets are consecutive from 0."""
+    """Whole batches: their bytes, uint8[m], and headers."""
 
     buffer: NDArray[np.uint8]
     table: BatchTable
@@ -294,8 +313,9 @@ def encode_columns(
     batch_size: int = DEFAULT_BATCH_SIZE,
     max_decompressed: int = MAX_INT32,
     log_append_time: int | None = None,
+    kept: KeptOffsets | None = None,
 ) -> EncodedBatches:
-    """Write records as whole v2 batches with offsets from 0, without epoch and producer.
+    """Write records as whole v2 batches, without producer.
 
     Args:
         columns: The records.
@@ -305,6 +325,7 @@ def encode_columns(
         batch_size: Limit of a batch in bytes; a larger record gets a batch of its own.
         max_decompressed: Limit of the uncompressed records of a compressed batch, in bytes.
         log_append_time: Timestamp of all records (a LogAppendTime topic), None for their own.
+        kept: Offsets to keep, and the epoch; None: offsets from 0, no epoch.
 
     Returns:
         The batches; none if there are no records.
@@ -312,8 +333,8 @@ def encode_columns(
     Raises:
         InvalidTimestampError: A negative timestamp other than -1.
         InvalidRecordError: A header without a key.
-        InvalidRequestError: A row out of range, columns of unequal length, or offsets that
-            decrease or exceed the bytes.
+        InvalidRequestError: A row out of range, columns of unequal length, offsets of fields that
+            decrease or exceed the bytes, or kept offsets that cannot be those of the records.
         MessageTooLargeError: A record of 2 GiB or more, or one that is to be compressed and larger
             than `max_decompressed`; `offset` is then its index among the rows.
 
@@ -324,7 +345,10 @@ def encode_columns(
     if compression is not CompressionType.NONE:
         # Batches are cut before compression, so that none exceeds a limit after it.
         target = min(_size_before(batch_size), max_decompressed)
-    buffer, fields = _write(input_arrays(columns, rows), min(target, MAX_INT32), attributes)
+    records = input_arrays(columns, rows)
+    buffer, fields = _write(records, min(target, MAX_INT32), attributes, kept)
+    if kept is not None:
+        _keep_end(fields, kept)
     if log_append_time is not None:
         fields[:, MAX_TIMESTAMP] = log_append_time
     table = BatchTable(fields)
@@ -335,12 +359,34 @@ def encode_columns(
     return EncodedBatches(buffer, table)
 
 
+def _check_kept(kept: KeptOffsets, count: int) -> None:
+    """Refuse offsets that cannot be those of `count` records."""
+    bounds = np.concatenate(([kept.first_offset - 1], kept.offsets, [kept.end_offset]))
+    if len(kept.offsets) != count or kept.first_offset < 0 or (np.diff(bounds) <= 0).any():
+        raise InvalidRequestError(
+            "offsets do not ascend within their range, one for each record",
+            got=f"{len(kept.offsets)} offsets for {count} records",
+            expected=f"{kept.first_offset} to {kept.end_offset - 1}, ascending",
+        )
+
+
+def _keep_end(fields: NDArray[np.int64], kept: KeptOffsets) -> None:
+    """Give batches their epoch; the last one covers the offsets without records behind it."""
+    fields[:, LEADER_EPOCH] = kept.leader_epoch
+    if len(fields) and kept.end_offset - 1 - int(fields[-1, BASE_OFFSET]) <= MAX_INT32:
+        fields[-1, LAST_OFFSET] = kept.end_offset - 1
+
+
 def _write(
-    records: InputArrays, batch_size: int, attributes: int
+    records: InputArrays, batch_size: int, attributes: int, kept: KeptOffsets | None
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return records as uncompressed batches without headers, and the fields of the headers."""
     from streamlog.records import write_kernels as kernels
 
+    offsets, first_offset = read_only(np.empty(0, np.int64), np.int64), 0
+    if kept is not None:
+        _check_kept(kept, records.row_count)
+        offsets, first_offset = read_only(kept.offsets, np.int64), kept.first_offset
     size = records.size + records.row_count * MAX_OVERHEAD
     room = BATCHES_AT_FIRST
     while True:
@@ -353,6 +399,7 @@ def _write(
             records.key,
             records.value,
             records.headers,
+            (offsets, first_offset),
             batch_size,
             attributes,
             fields,
@@ -424,7 +471,7 @@ def patch_batches(
     base_sequence: int | None = None,
     max_timestamp: int | None = None,
 ) -> BatchTable:
-    """Assign batches their place in a partition, in place.
+    """Assign batches their place in a partition, in kept.
 
     Base offset and epoch are outside the checksum; if a field inside it is given, the checksum is
     computed again.

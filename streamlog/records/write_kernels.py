@@ -54,6 +54,7 @@ from streamlog.records.table import (
 
 Column = tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.uint8]]
 Headers = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint8]]
+Offsets = tuple[NDArray[np.int64], int]
 
 NULL = -1  # the size of a null field
 FALLING = -2  # a column's offsets decrease
@@ -209,6 +210,7 @@ def write_records(
     key: Column,
     value: Column,
     headers: Headers,
+    offsets: Offsets,
     batch_size: int,
     attributes: int,
     out_fields: NDArray[np.int64],
@@ -216,7 +218,8 @@ def write_records(
 ) -> int:
     """Write records as batches of at most `batch_size` bytes, at least one record each.
 
-    Offsets are consecutive from 0. Each batch has room for its header.
+    Each batch has room for its header. It begins at the offset after the last record of the
+    previous one, if its own first record is not too far from there.
 
     Args:
         rows: int64[k], or none; checked by `size_of_rows`.
@@ -226,6 +229,7 @@ def write_records(
         value: The values.
         headers: Headers per row, int32[n + 1], empty if no record has any; start of those of each
             chosen row in the bytes, int64[k + 1]; the bytes, uint8[…].
+        offsets: int64[k], ascending, or none: consecutive; and where the first batch begins.
         batch_size: Bytes, including the header.
         attributes: The attribute bits of all batches.
         out_fields: int64[b, 14], one row per batch, uncompressed; without epoch, producer and CRC.
@@ -236,44 +240,50 @@ def write_records(
         BAD_FIELD_LENGTH if a column's offsets decrease or exceed its bytes, or if these are more
         than m; OUT_OF_ROOM if there are more than b batches.
     """
-    batch, position, base_offset, base_timestamp = -1, 0, 0, 0
+    batch, position, base_offset, next_offset, base_timestamp = -1, 0, 0, int64(offsets[1]), 0
     start, max_timestamp = 0, NO_TIMESTAMP  # of the current batch; its row is filled at its end
     for index in range(count):
         row = rows[index] if rows.size > 0 else index
+        offset = offset_of(offsets, index)
         timestamp = timestamps[row]
         key_start, key_size = field_of(key, row)
         value_start, value_size = field_of(value, row)
         count_and_bytes = headers_of(headers, row, index)
-        fields = size_of_field(key_size) + size_of_field(value_size)
-        fields += size_of_varlong(count_and_bytes[0]) + count_and_bytes[2]
-        deltas = timestamp - base_timestamp, index - base_offset
-        body = size_of_deltas(deltas) + fields
-        record = size_of_varlong(body) + body
-        if batch < 0 or record > batch_size - (position - start):
+        fields = size_of_fields(key_size, value_size, count_and_bytes)
+        deltas = timestamp - base_timestamp, offset - base_offset
+        body, record = sizes_of_record(deltas, fields)
+        if batch < 0 or deltas[1] > MAX_INT32 or record > batch_size - (position - start):
             if batch >= 0:
-                end_batch(out_fields[batch], position, index - 1, max_timestamp)
-            batch += 1
+                end_batch(out_fields[batch], position, next_offset - 1, index, max_timestamp)
+            base_offset = next_offset if offset - next_offset <= MAX_INT32 else offset
+            batch, start, deltas = batch + 1, position, (0, offset - base_offset)
             if batch == len(out_fields):
                 return OUT_OF_ROOM
-            start, base_offset, deltas = position, index, (0, 0)
             base_timestamp = max_timestamp = timestamp
-            body = size_of_deltas(deltas) + fields
-            record = size_of_varlong(body) + body
+            body, record = sizes_of_record(deltas, fields)
             if record > MAX_INT32 - RECORD_BATCH_OVERHEAD:
                 return RECORD_TOO_LARGE
-            position = start_batch(out_fields[batch], position, attributes, index, timestamp)
+            out_fields[batch, COUNT] = index  # of its first record; `end_batch` makes it a number
+            position = start_batch(out_fields[batch], position, attributes, base_offset, timestamp)
         if key_size < NULL or value_size < NULL or record > out_buffer.size - position:
             return BAD_FIELD_LENGTH
-        max_timestamp = max(max_timestamp, timestamp)
         position = write_deltas(out_buffer, position, body, deltas)
         position = write_field(key, key_start, key_size, out_buffer, position)
         position = write_field(value, value_start, value_size, out_buffer, position)
         position = write_counted(headers[2], count_and_bytes, out_buffer, position)
         if position < 0:
             return BAD_FIELD_LENGTH
+        next_offset, max_timestamp = offset + 1, max(max_timestamp, timestamp)
     if batch >= 0:
-        end_batch(out_fields[batch], position, count - 1, max_timestamp)
+        end_batch(out_fields[batch], position, next_offset - 1, count, max_timestamp)
     return batch + 1
+
+
+@inlined
+def offset_of(offsets: Offsets, index: int) -> int:
+    """Return the offset of a chosen record."""
+    given, first_offset = offsets
+    return int64(given[index]) if given.size > 0 else int64(first_offset) + index
 
 
 @inlined
@@ -286,6 +296,25 @@ def headers_of(headers: Headers, row: int, index: int) -> tuple[int, int, int]:
         start = positions[index]
         size = positions[index + 1] - start
     return count, start, size
+
+
+@inlined
+def size_of_fields(key_size: int, value_size: int, count_and_bytes: tuple[int, int, int]) -> int:
+    """Return the bytes of a record's fields with their sizes, and of its headers."""
+    size = size_of_field(key_size) + size_of_field(value_size)
+    return size + size_of_varlong(count_and_bytes[0]) + count_and_bytes[2]
+
+
+@inlined
+def sizes_of_record(deltas: tuple[int, int], fields: int) -> tuple[int, int]:
+    """Return the bytes of a record without its size, and with it.
+
+    Args:
+        deltas: Those of timestamp and offset.
+        fields: The bytes of its fields.
+    """
+    body = size_of_deltas(deltas) + fields
+    return body, size_of_varlong(body) + body
 
 
 @inlined
@@ -334,11 +363,13 @@ def start_batch(
 
 
 @inlined
-def end_batch(out_batch: NDArray[np.int64], end: int, last_offset: int, max_timestamp: int) -> None:
-    """Fill the fields of a batch that are known after its records."""
+def end_batch(
+    out_batch: NDArray[np.int64], end: int, last_offset: int, index: int, max_timestamp: int
+) -> None:
+    """Fill the fields of a batch that are known after its records; `index` is the next one's."""
+    out_batch[COUNT] = index - out_batch[COUNT]
     out_batch[SIZE] = end - out_batch[POSITION]
     out_batch[LAST_OFFSET] = last_offset
-    out_batch[COUNT] = last_offset - out_batch[BASE_OFFSET] + 1
     out_batch[MAX_TIMESTAMP] = max_timestamp
 
 

@@ -21,8 +21,9 @@ from streamlog.records import (
 )
 from streamlog.records import slot as s
 from streamlog.records.batch import scan_batches
-from streamlog.records.builder import BatchBuilder, encode_columns
+from streamlog.records.builder import BatchBuilder, KeptOffsets, encode_columns
 from streamlog.records.columns import BinaryColumn, HeaderColumn, InputColumns
+from streamlog.records.decode import decode_columns
 from streamlog.records.layout import CONTROL_MASK
 from streamlog.records.record import Header, Record
 from streamlog.records.table import (
@@ -421,6 +422,44 @@ def test_writing_records_agrees_with_the_plain_twin(
     assert len(buffer) == position
 
 
+@given(st.lists(RECORDS, min_size=1, max_size=12), st.integers(61, 700), st.data())
+def test_writing_at_offsets_with_gaps_agrees_with_the_plain_twin(
+    records: list[Record], batch_size: int, data: st.DataObject
+) -> None:
+    gap = st.sampled_from([0, 0, 0, 1, 5, 2**31 - 1, 2**31, 2**40])
+    gaps = data.draw(st.lists(gap, min_size=len(records) + 1, max_size=len(records) + 1))
+    first = data.draw(st.integers(0, 2**40))
+    offsets = [first + sum(gaps[: n + 1]) + n for n in range(len(records))]
+    end = offsets[-1] + 1 + gaps[-1]
+    kept = KeptOffsets(np.array(offsets, np.int64), first, end, leader_epoch=7)
+    buffer, table = encode_columns(
+        InputColumns.from_records(records), batch_size=batch_size, kept=kept
+    )
+    wanted = twins.write_records_at([plain_of(r) for r in records], offsets, first, batch_size)
+    position = 0
+    for batch, (base, last, count, written) in zip(rows_of(table), wanted, strict=True):
+        is_last = batch.position + batch.size == len(buffer)
+        covers_end = is_last and end - 1 - base < 2**31
+        assert (batch.base_offset, batch.last_offset) == (base, end - 1 if covers_end else last)
+        assert (batch.record_count, batch.leader_epoch) == (count, 7)
+        assert buffer[position + 61 : position + batch.size].tobytes() == written
+        position += batch.size
+    assert len(buffer) == position
+    found = decode_columns(buffer, table)
+    assert found.offset.tolist() == offsets
+
+
+@pytest.mark.parametrize(
+    ("offsets", "first", "end"), [([3, 3], 0, 9), ([1], 0, 9), ([1, 2], 2, 9), ([1, 2], 0, 2)]
+)
+def test_writing_refuses_offsets_that_cannot_be_those_of_the_records(
+    offsets: list[int], first: int, end: int
+) -> None:
+    kept = KeptOffsets(np.array(offsets, np.int64), first, end, 0)
+    with pytest.raises(InvalidRequestError, match="offsets do not ascend"):
+        encode_columns(InputColumns(np.zeros(2, np.int64)), kept=kept)
+
+
 def test_writing_grows_the_table_for_more_batches_than_estimated() -> None:
     columns = InputColumns(np.zeros(3000, np.int64))
     assert len(encode_columns(columns, batch_size=61).table) == 3000
@@ -457,8 +496,9 @@ def test_writing_refuses_a_record_larger_than_int32() -> None:
     arrays = (read_only(rows, np.int64), 1, read_only([0], np.int64))
     headers = (read_only([], np.int32), read_only([], np.int64), as_source(b""))
     columns = [(read_only(column[0], np.int32), *column[1:]) for column in (key, value)]
+    offsets = read_only(rows, np.int64)
     status = write_kernels.write_records(
-        *arrays, columns[0], columns[1], headers, 2**31 - 1, 0, fields, buffer
+        *arrays, columns[0], columns[1], headers, (offsets, 0), 2**31 - 1, 0, fields, buffer
     )
     assert status == s.RECORD_TOO_LARGE
 

@@ -354,6 +354,27 @@ def write_records(records: Sequence[Plain], batch_size: int) -> list[tuple[list[
     return batches
 
 
+def write_records_at(
+    records: Sequence[Plain], offsets: Sequence[int], first: int, batch_size: int
+) -> list[tuple[int, int, int, bytes]]:
+    """Split records at offsets into batches: base and last offset, count and bytes of each."""
+    batches: list[tuple[int, int, int, bytes]] = []
+    base_timestamp = 0
+    for record, offset in zip(records, offsets, strict=True):
+        if batches:
+            base, _, count, written = batches[-1]
+            delta = record.timestamp - base_timestamp
+            more = written + write_record(record, delta, offset - base)
+            if RECORD_BATCH_OVERHEAD + len(more) <= batch_size and offset - base < 2**31:
+                batches[-1] = base, offset, count + 1, more
+                continue
+        base = batches[-1][1] + 1 if batches else first
+        base = base if offset - base < 2**31 else offset
+        base_timestamp = record.timestamp
+        batches.append((base, offset, 1, write_record(record, 0, offset - base)))
+    return batches
+
+
 # ---- keys to partitions ------------------------------------------------------------------------
 def partition_keys(keys: Sequence[bytes | None], partitions: int) -> list[int]:
     """Return the partition of each key, -1 for null."""
