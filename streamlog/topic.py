@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from streamlog.errors import InvalidTopicError
 
 __all__ = [
+    "INTERNAL_TOPICS",
     "MAX_NAME_LENGTH",
     "PUT_ASIDE",
     "TopicPartition",
@@ -16,6 +17,10 @@ __all__ = [
 ]
 
 MAX_NAME_LENGTH: Final = 249  # Topic.MAX_NAME_LENGTH
+# Topic.INTERNAL_TOPICS: those that a cluster keeps for itself
+INTERNAL_TOPICS: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+)
 MAX_PARTITION: Final = 2**31 - 1  # a partition is an int32
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)  # Topic.LEGAL_CHARS

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from streamlog.arrow.planned import PlannedRange
-from streamlog.topic import TopicPartition
+from streamlog.topic import INTERNAL_TOPICS, TopicPartition
 
 __all__ = [
     "EARLIEST",
@@ -22,11 +22,9 @@ __all__ = [
 
 LATEST: Final = -1  # KafkaOffsetRangeLimit.LATEST
 EARLIEST: Final = -2  # KafkaOffsetRangeLimit.EARLIEST
-# Topic.INTERNAL_TOPICS: a pattern does not match them, as in Kafka's clients; nor the controller's
-# log on a broker's disk (Topic.CLUSTER_METADATA_TOPIC_NAME), which no client ever sees
-_INTERNAL: Final = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
-)
+# A pattern does not match them, as in Kafka's clients; nor the controller's log on a broker's disk
+# (Topic.CLUSTER_METADATA_TOPIC_NAME), which no client ever sees
+_INTERNAL: Final = INTERNAL_TOPICS | {"__cluster_metadata"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,14 +10,12 @@ from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.partition_metadata import read_topic_id
 from streamlog.protocol.apis import ZERO_UUID
 from streamlog.root import topics
-from streamlog.topic import TopicPartition
+from streamlog.topic import INTERNAL_TOPICS, TopicPartition
 
-__all__ = ["INTERNAL_TOPICS", "Catalog", "CatalogEntry"]
+__all__ = ["Catalog", "CatalogEntry"]
 
 _SETTLED_MS: Final = 50  # the coarsest step of a kernel's file times is 10 ms
 _RECENT_MS: Final = 5.0
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 class CatalogEntry(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from streamlog.errors import InvalidTopicError, StreamLogError, UnknownTopicError
 from streamlog.gateway.broker import Broker, Coordinator
-from streamlog.gateway.catalog import INTERNAL_TOPICS, CatalogEntry
+from streamlog.gateway.catalog import CatalogEntry
 from streamlog.gateway.error_codes import ErrorCode, code_of
 from streamlog.gateway.groups.coordinator import GroupCoordinator
 from streamlog.gateway.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, operations
@@ -16,7 +16,7 @@ from streamlog.gateway.request import Request
 from streamlog.gateway.transactions.coordinator import TransactionCoordinator
 from streamlog.protocol.apis import ZERO_UUID
 from streamlog.protocol.internal_topics import Decoder
-from streamlog.topic import check_topic_name
+from streamlog.topic import INTERNAL_TOPICS, check_topic_name
 
 __all__ = ["HANDLERS", "described"]
 

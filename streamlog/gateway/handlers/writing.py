@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from streamlog.errors import InvalidRequestError, StreamLogError
 from streamlog.gateway.broker import Broker
-from streamlog.gateway.catalog import INTERNAL_TOPICS, CatalogEntry
+from streamlog.gateway.catalog import CatalogEntry
 from streamlog.gateway.coordinator_log import TxnProducer
 from streamlog.gateway.error_codes import ErrorCode, code_of
 from streamlog.gateway.partitions import ServedPartition
@@ -37,7 +37,7 @@ from streamlog.records.layout import (
 )
 from streamlog.records.record import CompressionType
 from streamlog.records.validate import AppendOrigin
-from streamlog.topic import TopicPartition
+from streamlog.topic import INTERNAL_TOPICS, TopicPartition
 
 __all__ = ["AT_ONCE", "HANDLERS"]
 
