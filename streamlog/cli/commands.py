@@ -643,12 +643,16 @@ def serve() -> None:
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only it; repeatable.")
 @partitions_option
 @click.option("--to-time", "moment", metavar="TIME", help="Only records up to a time.")
+@click.option("-X", "pairs", multiple=True, metavar="KEY=VALUE", help="Kafka client setting.")
+@click.option("--command-config", metavar="FILE", help="Kafka client settings; secrets go here.")
+@click.option("--new-offsets", is_flag=True, help="To Kafka: number the records anew.")
 @verb("copy:copy")
 def copy() -> None:
     """Copy topics from one log root to another: directories and object stores, both ways.
 
     Keeps offsets, timestamps, headers, leader epochs, topic ids and settings. Run the same command
     again to go on after an interruption, or to copy what is new. SOURCE may be a broker's log.dir.
+    One end may be a running Kafka cluster, kafka://HOST:PORT: of it, committed records are copied.
 
     \b
     Examples:
@@ -656,6 +660,8 @@ def copy() -> None:
       streamlog copy /data/log s3://bucket/archive --topic orders --topic clicks
       streamlog copy s3://bucket/archive /data/restored --to-time 2026-11-01T10:00
       streamlog copy /mnt/disk-of-a-broker/kafka-logs s3://bucket/archive
+      streamlog copy kafka://localhost:9092 /data/log --topic orders -X compression.type=zstd
+      streamlog copy /data/log kafka://localhost:9092 --topic orders --command-config client.conf
     """
 
 

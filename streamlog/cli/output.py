@@ -182,32 +182,39 @@ def encoded_text(value: bytes, encoding: str) -> str:
 
 # ---- progress ------------------------------------------------------------------------------------
 class Progress:
-    """A progress bar in bytes, shown only if stderr is a terminal.
+    """A progress bar, shown only if stderr is a terminal.
 
     Args:
         settings: The shared options; `--quiet` hides the bar.
         title: Text before the bar.
         total: Total bytes; None if unknown.
         is_wanted: False to hide the bar, such as while data goes to the same terminal.
+        is_count: Whether the bar counts things, not bytes.
     """
 
     def __init__(
-        self, settings: Settings, title: str, total: int | None, *, is_wanted: bool = True
+        self,
+        settings: Settings,
+        title: str,
+        total: int | None,
+        *,
+        is_wanted: bool = True,
+        is_count: bool = False,
     ) -> None:
-        self._title, self._total = title, total
+        self._title, self._total, self._is_count = title, total, is_count
         self._is_shown = is_wanted and not settings.quiet and sys.stderr.isatty()
         self._bar: Any = None
         self._task: Any = None
 
     def __enter__(self) -> "Progress":
         if self._is_shown:
-            self._bar = load("terminal:make_bar")()
+            self._bar = load("terminal:make_bar")(is_count=self._is_count)
             self._bar.start()
             self._task = self._bar.add_task(self._title, total=self._total)
         return self
 
     def advance(self, size: int) -> None:
-        """Add `size` bytes."""
+        """Add `size` bytes, or things."""
         if self._bar is not None:
             self._bar.advance(self._task, size)
 

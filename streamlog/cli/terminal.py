@@ -8,6 +8,7 @@ from rich.live import Live
 from rich.progress import (
     BarColumn,
     DownloadColumn,
+    MofNCompleteColumn,
     Progress,
     TextColumn,
     TimeRemainingColumn,
@@ -62,13 +63,13 @@ def _table(cells: list[list[str]], columns: Sequence[Column]) -> Table:
     return table
 
 
-def make_bar() -> Progress:
-    """Return a progress bar for stderr with rate and remaining time."""
+def make_bar(*, is_count: bool = False) -> Progress:
+    """Return a progress bar for stderr with remaining time, and the rate of bytes."""
+    bytes_done = (DownloadColumn(binary_units=True), TransferSpeedColumn())
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
+        *((MofNCompleteColumn(),) if is_count else bytes_done),
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,

@@ -42,6 +42,7 @@ __all__ = [
     "ReadableOffsets",
     "Slice",
     "aborted_between",
+    "committed_batches",
     "fetch",
     "locate",
     "size_between",
@@ -220,16 +221,18 @@ class FetchInfo:
             yield from piece.records()
 
     def _visible(self) -> BatchTable:
-        if not self.aborted:
-            return self.table
-        table = self.table
-        dropped = np.zeros(len(table), np.bool_)
-        for txn in self.aborted:
-            inside = (table.base_offset >= txn.first_offset) & (
-                table.base_offset <= txn.last_offset
-            )
-            dropped |= inside & (table.producer_id == txn.producer_id)
-        return table.select(~(dropped & table.is_transactional))
+        return committed_batches(self.table, self.aborted)
+
+
+def committed_batches(table: BatchTable, aborted: Collection[AbortedTxn]) -> BatchTable:
+    """Return the batches that belong to none of the aborted transactions."""
+    if not aborted:
+        return table
+    dropped = np.zeros(len(table), np.bool_)
+    for txn in aborted:
+        inside = (table.base_offset >= txn.first_offset) & (table.base_offset <= txn.last_offset)
+        dropped |= inside & (table.producer_id == txn.producer_id)
+    return table.select(~(dropped & table.is_transactional))
 
 
 def fetch(

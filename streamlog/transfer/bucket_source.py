@@ -28,6 +28,8 @@ class BucketSource:
         root: The root, refreshed.
     """
 
+    is_rebuilt = False
+
     def __init__(self, root: BucketRoot) -> None:
         self._root, self.name = root, root.url
 
@@ -41,6 +43,9 @@ class BucketSource:
     def open(self, partition: TopicPartition) -> "_BucketPartition":
         """See `CopySource.open`."""
         return _BucketPartition(self._root, partition)
+
+    def close(self) -> None:
+        """See `CopySource.close`."""
 
 
 class _BucketPartition:

@@ -24,6 +24,8 @@ from streamlog.errors import (
     UnknownTopicError,
     command_at,
 )
+from streamlog.records.columns import RecordColumns
+from streamlog.records.record import Record
 from streamlog.records.table import BatchTable
 from streamlog.topic import TopicPartition
 from streamlog.transfer.bounds import CopyBound, bound_of, bounded_pieces
@@ -35,8 +37,17 @@ from streamlog.transfer.ends import (
     SourcePartition,
     TargetPartition,
 )
+from streamlog.transfer.record_digest import RecordDigest, committed_records, records_of_pieces
 
-__all__ = ["CopiedPartition", "CopyRequest", "TopicCopier", "size_of"]
+__all__ = [
+    "CopiedPartition",
+    "CopyRequest",
+    "TopicCopier",
+    "chosen_topics",
+    "is_compacted",
+    "size_of",
+    "uncopied",
+]
 
 _COMPACT: Final = "compact"
 
@@ -58,31 +69,47 @@ class CopyRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedPartition:
-    """What was copied of a partition: offsets, batches and bytes of this call."""
+    """What was copied of a partition in this call.
+
+    Attributes:
+        topic_partition: The partition.
+        start_offset: The source's offset where the call began.
+        end_offset: That where it ended.
+        size: Bytes.
+        batches: Their number; None if the target makes its own.
+        records: Their number; None if they were not counted.
+    """
 
     topic_partition: TopicPartition
     start_offset: int
     end_offset: int
-    batches: int
     size: int
+    batches: int | None = None
+    records: int | None = None
 
 
-def size_of(source: CopySource, request: CopyRequest) -> int:
-    """Return about how many bytes the source has of what is to be copied.
+def size_of(source: CopySource, request: CopyRequest, *, in_offsets: bool = False) -> int:
+    """Return about how many bytes, or offsets, the source has of what is to be copied.
 
     Raises:
         UnknownTopicError: The source has no such topic or partition.
     """
     total = 0
-    for topic in _chosen(source, request):
+    for topic in chosen_topics(source, request):
         for number in topic.partitions:
             partition = source.open(TopicPartition(topic.name, number))
-            total += partition.size_between(partition.log_start_offset, partition.end_offset)
+            start, end = partition.log_start_offset, partition.end_offset
+            total += end - start if in_offsets else partition.size_between(start, end)
             partition.close()
     return total
 
 
-def _chosen(source: CopySource, request: CopyRequest) -> list[CopyTopic]:
+def chosen_topics(source: CopySource, request: CopyRequest) -> list[CopyTopic]:
+    """Return the topics to copy, each with the partitions to copy.
+
+    Raises:
+        UnknownTopicError: The source has no such topic or partition.
+    """
     found = source.topics()
     for name in request.topics:
         if name not in found:
@@ -112,6 +139,12 @@ def _chosen(source: CopySource, request: CopyRequest) -> list[CopyTopic]:
     ]
 
 
+def uncopied(topic: CopyTopic) -> list[str]:
+    """Return a remark if there are partitions that are not copied."""
+    missing = max(topic.partitions, default=-1) + 1 - len(topic.partitions)
+    return [f"{topic.name}: {missing} partitions were not copied"] if missing else []
+
+
 class TopicCopier:
     """Copies topics from a source to a target.
 
@@ -119,7 +152,7 @@ class TopicCopier:
         source: Where from.
         target: Where to.
         request: What.
-        on_progress: Called with numbers of bytes copied.
+        on_progress: Called with numbers of bytes copied, or of offsets if batches are rebuilt.
 
     Attributes:
         remarks: What the copy does not have, after `run`.
@@ -149,11 +182,9 @@ class TopicCopier:
             UnavailableError: A disk or a store failed, or another process changed the target; the
                 next call goes on.
         """
-        for topic in _chosen(self._source, self._request):
+        for topic in chosen_topics(self._source, self._request):
             self.remarks += [f"{topic.name}: {each}" for each in self._target.begin(topic)]
-            missing = max(topic.partitions, default=-1) + 1 - len(topic.partitions)
-            if missing:
-                self.remarks.append(f"{topic.name}: {missing} partitions were not copied")
+            self.remarks += uncopied(topic)
             for number in topic.partitions:
                 yield self._copy(topic, TopicPartition(topic.name, number))
             self._target.reveal(topic.name)
@@ -170,20 +201,25 @@ class TopicCopier:
             )
             start = _start_of(source, target, bound)
             if target.end_offset:
-                _check_last_batch(source, target, bound, is_compacted=_is_compacted(topic))
+                check = _check_last_records if self._source.is_rebuilt else _check_last_batch
+                check(source, target, bound, is_compacted=is_compacted(topic))
             self._on_progress(source.size_between(source.log_start_offset, start))
             earlier = self._copied_before(topic, source, target)
             seen = _Seen()
             is_behind = start > target.end_offset or start < bound.log_end_offset
             if is_behind or not target.is_finished(source):
                 target.begin(source)
+                reached = start
                 for piece in bounded_pieces(source, start, bound):
                     target.write(piece)
                     seen.add(piece.table)
-                    self._on_progress(piece.table.end)
+                    self._on_progress(self._size_of(piece, reached))
+                    reached = piece.next_offset
                 target.finish(bound.log_end_offset)
                 _compare(source, target, start, bound.log_end_offset, seen)
-            if earlier is not None:
+            if isinstance(earlier, RecordDigest):
+                _compare_records(source, target, start, earlier)
+            elif earlier is not None:
                 _compare(source, target, earlier.start, start, earlier)
             return CopiedPartition(
                 topic_partition=partition,
@@ -198,18 +234,26 @@ class TopicCopier:
 
     def _copied_before(
         self, topic: CopyTopic, source: SourcePartition, target: TargetPartition
-    ) -> "_Seen | None":
+    ) -> "_Seen | RecordDigest | None":
         """Return what a call that did not end has copied, for comparison before it is shown.
 
         None if there is nothing, and for a compacted topic, of which records may be gone by now.
         """
-        if target.is_unused or _is_compacted(topic) or not self._target.is_hidden(topic.name):
+        if target.is_unused or is_compacted(topic) or not self._target.is_hidden(topic.name):
             return None
         seen = _Seen(max(source.log_start_offset, target.log_start_offset))
         end = target.end_offset
+        if self._source.is_rebuilt:
+            digest = RecordDigest()
+            for records in committed_records(source, seen.start, end):
+                digest.add(records)
+            return digest
         for piece in bounded_pieces(source, seen.start, CopyBound(end, end)):
             seen.add(piece.table)
         return seen
+
+    def _size_of(self, piece: Piece, reached: int) -> int:
+        return piece.next_offset - reached if self._source.is_rebuilt else piece.table.end
 
 
 class _Seen:
@@ -264,7 +308,8 @@ def _start_of(source: SourcePartition, target: TargetPartition, bound: CopyBound
     return target.end_offset
 
 
-def _is_compacted(topic: CopyTopic) -> bool:
+def is_compacted(topic: CopyTopic) -> bool:
+    """Return whether compaction may remove records of a topic."""
     return _COMPACT in topic.configs.get("cleanup.policy", "")
 
 
@@ -295,6 +340,39 @@ def _check_last_batch(
         expected="none" if same is None else f"offsets {same[0]} to {same[1]}, {same[4]:#010x}",
         hint="copy into another root; a copy that --to-time ended inside a batch is final",
     )
+
+
+def _check_last_records(
+    source: SourcePartition, target: TargetPartition, bound: CopyBound, *, is_compacted: bool
+) -> None:
+    """Refuse a target whose last batch holds other records than the source.
+
+    Of a compacted topic, records may be gone on one side; those of both are compared.
+    """
+    end = target.end_offset
+    last = _last_row(target.pieces(end - 1, end)) if end > target.log_start_offset else None
+    first = last[0] if last is not None else end
+    if not source.log_start_offset <= first < min(end, bound.end_offset):
+        return
+    wanted = {each.offset: each for each in _records(committed_records(source, first, end))}
+    pieces = target.pieces(first, end)
+    found = {each.offset: each for each in _records(records_of_pieces(pieces, first, end, path=""))}
+    both = wanted.keys() & found.keys() if is_compacted else wanted.keys() | found.keys()
+    for offset in sorted(both):
+        if wanted.get(offset) != found.get(offset):
+            raise InvalidRequestError(
+                "the target has other records than the source",
+                path=target.path,
+                offset=offset,
+                got="another record" if offset in found else "no record",
+                expected=f"that of {source.path}" if offset in wanted else "none",
+                hint="copy into another root",
+            )
+
+
+def _records(columns: Iterator[RecordColumns]) -> Iterator[Record]:
+    for each in columns:
+        yield from each.records()
 
 
 def _last_row(pieces: Iterator[Piece]) -> tuple[int, ...] | None:
@@ -332,5 +410,28 @@ def _compare(
             path=target.path,
             got=f"{found.batches} batches, {found.size} bytes from offset {first} on",
             expected=f"{wanted.batches} batches, {wanted.size} bytes of {source.path}",
+            hint="delete the topic at the target and copy again",
+        )
+
+
+def _compare_records(
+    source: SourcePartition, target: TargetPartition, end: int, wanted: RecordDigest
+) -> None:
+    """Read back what an earlier call has written.
+
+    Raises:
+        CorruptRecordError: Its records differ from those of the source.
+    """
+    first = max(source.log_start_offset, target.log_start_offset)
+    found = RecordDigest()
+    pieces = target.pieces(first, end)
+    for records in records_of_pieces(pieces, first, end, path=target.path):
+        found.add(records)
+    if found != wanted:
+        raise CorruptRecordError(
+            "the copy does not hold the records of the source",
+            path=target.path,
+            got=f"{found.count} records from offset {first} on",
+            expected=f"{wanted.count} records of {source.path}",
             hint="delete the topic at the target and copy again",
         )

@@ -40,6 +40,8 @@ class DirectorySource:
         UnknownTopicError: There is no such directory.
     """
 
+    is_rebuilt = False
+
     def __init__(self, root: LogRoot) -> None:
         check_root(root)
         self._root, self.name = root, root.path
@@ -77,6 +79,9 @@ class DirectorySource:
     def open(self, partition: TopicPartition) -> "DirectoryPartition":
         """See `CopySource.open`."""
         return DirectoryPartition(self._root, partition_path(self._root, partition))
+
+    def close(self) -> None:
+        """See `CopySource.close`."""
 
 
 class DirectoryPartition:

@@ -63,15 +63,18 @@ class SourcePartition(Protocol):
         path: Its directory or URL.
         log_start_offset: Its first offset.
         end_offset: The offset after its last committed record.
-        epochs: Its leader epochs and their first offsets, oldest first.
         has_transactions: Whether it may hold batches of transactions.
     """
 
     path: str
     log_start_offset: int
     end_offset: int
-    epochs: Epochs
     has_transactions: bool
+
+    @property
+    def epochs(self) -> Epochs:
+        """Its leader epochs and their first offsets, oldest first."""
+        ...
 
     @property
     def stable_offset(self) -> int:
@@ -112,9 +115,12 @@ class CopySource(Protocol):
 
     Attributes:
         name: Its path or URL.
+        is_rebuilt: Whether batches are built from records, so that two reads may divide them
+            differently; sizes are then numbers of offsets.
     """
 
     name: str
+    is_rebuilt: bool
 
     def topics(self) -> dict[str, CopyTopic]:
         """Return its topics by name."""
@@ -122,6 +128,10 @@ class CopySource(Protocol):
 
     def open(self, partition: TopicPartition) -> SourcePartition:
         """Open a partition, with everything that is committed now."""
+        ...
+
+    def close(self) -> None:
+        """Release everything."""
         ...
 
 

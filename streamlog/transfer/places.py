@@ -1,5 +1,8 @@
 """Opening the source and the target of a copy by their paths."""
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
 from streamlog.bucket.places import is_bucket, root_paths, shared_store
 from streamlog.bucket.root import BucketRoot
 from streamlog.errors import InvalidOptionError
@@ -10,21 +13,35 @@ from streamlog.transfer.bucket_target import BucketTarget
 from streamlog.transfer.directory_source import DirectorySource
 from streamlog.transfer.directory_target import DirectoryTarget
 from streamlog.transfer.ends import CopySource, CopyTarget
+from streamlog.transfer.kafka_client import KafkaClient, is_kafka
+from streamlog.transfer.kafka_source import KafkaSource
+from streamlog.transfer.kafka_target import KafkaTarget
 
-__all__ = ["open_source", "open_target"]
+__all__ = ["open_kafka_target", "open_source", "open_target"]
 
 
-def open_source(path: str) -> CopySource:
-    """Open a root, or a broker's log.dir, to copy from.
+def open_source(
+    path: str,
+    *,
+    topics: Sequence[str] = (),
+    kafka_settings: Mapping[str, str] = MappingProxyType({}),
+) -> CopySource:
+    """Open a root, a broker's log.dir or a Kafka cluster to copy from.
 
     Args:
         path: A directory or a URL.
+        topics: The topics that will be copied; empty: all.
+        kafka_settings: Settings of librdkafka, for a cluster.
 
     Raises:
         UnknownTopicError: There is nothing.
         InvalidOptionError: It names several roots.
+        InvalidRequestError: A cluster refuses the client, or confluent-kafka is not installed.
+        UnavailableError: No broker of a cluster answers.
         StorageError: It cannot be read.
     """
+    if is_kafka(path):
+        return KafkaSource(KafkaClient(path, kafka_settings), topics)
     place = _one(path, is_new=False)
     if not is_bucket(place):
         return DirectorySource(LogRoot.at(place))
@@ -50,6 +67,22 @@ def open_target(path: str) -> CopyTarget:
     root.create()
     root.refresh()
     return BucketTarget(root)
+
+
+def open_kafka_target(
+    path: str, *, kafka_settings: Mapping[str, str] = MappingProxyType({})
+) -> KafkaTarget:
+    """Open a Kafka cluster to copy to.
+
+    Args:
+        path: Its URL.
+        kafka_settings: Settings of librdkafka.
+
+    Raises:
+        InvalidRequestError: The cluster refuses the client, or confluent-kafka is not installed.
+        UnavailableError: No broker answers.
+    """
+    return KafkaTarget(KafkaClient(path, kafka_settings))
 
 
 def _one(path: str, *, is_new: bool) -> str:

@@ -1,6 +1,9 @@
 """`streamlog copy` of 128 MB, beside copying the files in a loop that computes their CRC-32C twice.
 
 Twice, because a copy compares the checksums of what it reads, and of what it then reads back.
+
+From and to `streamlog serve` as a Kafka cluster: 32 MB, beside loops of Python that only consume,
+or only produce, the same records with librdkafka.
 """
 
 import shutil
@@ -12,15 +15,19 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from crc32c import crc32c
 
 from streamlog import write_table
 from streamlog.root.manager import LogManager
 from streamlog.transfer.copying import CopyRequest, TopicCopier
-from streamlog.transfer.places import open_source, open_target
+from streamlog.transfer.kafka_copying import KafkaCopier
+from streamlog.transfer.places import open_kafka_target, open_source, open_target
 from tests.programs.performance.comparison import Comparison, interleaved
+from tests.programs.performance.servers import Server, create_topic, serving
 
 SIZE = 128_000_000
+KAFKA_SIZE = 32_000_000
 ROW_SIZE = 1000
 _PIECE = 4 << 20
 
@@ -42,30 +49,84 @@ def compare(rounds: int = 3) -> Iterator[Comparison]:
                 rounds=rounds,
             )
             yield Comparison(bench, ours, peer, "cp with CRC-32C", "MB/cpu-s")
+        yield from _compare_kafka(place, rounds)
 
 
-def _make(root: Path) -> None:
+def _compare_kafka(place: Path, rounds: int) -> Iterator[Comparison]:
+    """Yield the same of copies from and to a cluster, without the processor time of its server."""
+    source = place / "few-rows"
+    _make(source, KAFKA_SIZE)
+    with serving(source) as server:
+        ours, peer = interleaved(
+            partial(_speed, place, partial(_from_kafka, server, place / "there"), KAFKA_SIZE),
+            partial(_speed, place, partial(_consume, server), KAFKA_SIZE),
+            rounds=rounds,
+        )
+    yield Comparison("copy.from_kafka", ours, peer, "consuming with librdkafka", "MB/cpu-s")
+    ours, peer = interleaved(
+        partial(_speed, place, partial(_to_kafka, source, place / "there"), KAFKA_SIZE),
+        partial(_speed, place, partial(_produce, place / "there"), KAFKA_SIZE),
+        rounds=rounds,
+    )
+    yield Comparison("copy.to_kafka", ours, peer, "producing with librdkafka", "MB/cpu-s")
+
+
+def _make(root: Path, size: int = SIZE) -> None:
     with LogManager.open(root, create=True) as manager:
         manager.create_topic("rows", 2, {"segment.bytes": 32 << 20})
     random = np.random.default_rng(1)
     values = [random.bytes(ROW_SIZE) for _ in range(2000)]
     for _ in range(4):
-        table = pa.table({"value": pa.array(values * (SIZE // 4 // ROW_SIZE // 2000), pa.binary())})
+        table = pa.table({"value": pa.array(values * (size // 4 // ROW_SIZE // 2000), pa.binary())})
         write_table(table, str(root), "rows")
 
 
-def _speed(place: Path, work: Callable[[], None]) -> float:
+def _speed(place: Path, work: Callable[[], None], size: int = SIZE) -> float:
     shutil.rmtree(place / "there", ignore_errors=True)
     start = time.process_time()
     work()
-    return SIZE / 1e6 / (time.process_time() - start)
+    return size / 1e6 / (time.process_time() - start)
 
 
 def _copy(source: str | Path, target: str | Path) -> None:
-    there = open_target(str(target))
-    copied = list(TopicCopier(open_source(str(source)), there, CopyRequest()).run())
+    here, there = open_source(str(source)), open_target(str(target))
+    copied = list(TopicCopier(here, there, CopyRequest()).run())
     there.close()
-    assert sum(each.size for each in copied) > SIZE
+    here.close()
+    assert sum(each.size for each in copied) > (KAFKA_SIZE if here.is_rebuilt else SIZE)
+
+
+def _from_kafka(server: Server, target: Path) -> None:
+    _copy(f"kafka://{server.address}", target)
+
+
+def _consume(server: Server) -> None:
+    settings = {"bootstrap.servers": server.address, "group.id": "none", "check.crcs": True}
+    consumer = Consumer({**settings, "enable.auto.commit": False})
+    consumer.assign([TopicPartition("rows", number, OFFSET_BEGINNING) for number in (0, 1)])
+    left = KAFKA_SIZE
+    while left > 0:
+        left -= sum(len(each.value() or b"") for each in consumer.consume(2000, 0.1))
+    consumer.close()
+
+
+def _to_kafka(source: Path, target: Path) -> None:
+    with serving(target) as server:
+        there = open_kafka_target(f"kafka://{server.address}")
+        copied = list(KafkaCopier(open_source(str(source)), there, CopyRequest()).run())
+        there.close()
+    assert sum(each.size for each in copied) >= KAFKA_SIZE
+
+
+def _produce(target: Path) -> None:
+    random = np.random.default_rng(1)
+    values = [random.bytes(ROW_SIZE) for _ in range(2000)]
+    with serving(target) as server:
+        create_topic(server.address, "rows")
+        producer = Producer({"bootstrap.servers": server.address, "enable.idempotence": True})
+        for number in range(KAFKA_SIZE // ROW_SIZE):
+            producer.produce("rows", values[number % 2000])
+        assert producer.flush(60) == 0
 
 
 def _copy_files(source: Path, target: Path) -> None:

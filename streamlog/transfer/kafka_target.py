@@ -1,0 +1,325 @@
+"""Copying to a Kafka cluster: a topic that only the copy writes to.
+
+The cluster gives offsets, one record after the other. So a record gets the offset that it has at
+the source if each one before it is there; nothing but the end of the partition says how far a copy
+has come. That holds only while nobody else writes: the first record of a call is sent alone, and
+the offset of the last one of each lot is compared with the one that it must get.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
+
+from streamlog.clock import Clock, SystemClock
+from streamlog.errors import (
+    InvalidConfigError,
+    InvalidRequestError,
+    InvalidTimestampError,
+    StreamLogError,
+    UnavailableError,
+)
+from streamlog.records.columns import RecordColumns
+from streamlog.topic import TopicPartition
+from streamlog.transfer.configs import accepted_configs
+from streamlog.transfer.ends import CopyTopic
+from streamlog.transfer.kafka_client import KafkaClient, failure_of
+from streamlog.transfer.kafka_source import KafkaReader
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer
+
+__all__ = ["KafkaTarget"]
+
+_QUIET_MS: Final = 2_000  # without a change: what a killed copy sent has arrived
+_SETTLING_MS: Final = 30_000
+_LOOK_MS: Final = 500
+_LOT: Final = 5_000  # records between two looks at offsets
+_BATCH_SIZE: Final = 1_000_000  # librdkafka's own
+_LIMITS: Final = ("max.message.bytes", "segment.bytes", "internal.segment.bytes")  # of a batch
+_POLL_S: Final = 0.1
+_OWN_KEYS: Final = ("streamlog.", "internal.")
+_TIMESTAMP_TYPE: Final = "message.timestamp.type"
+_BY_BROKER: Final = "LogAppendTime"
+
+
+class KafkaTarget:
+    """A Kafka cluster to copy to.
+
+    Args:
+        client: The cluster.
+        clock: For time limits.
+    """
+
+    def __init__(self, client: KafkaClient, *, clock: Clock | None = None) -> None:
+        self._client, self.name = client, client.name
+        self._clock = clock or SystemClock()
+        self._reader = KafkaReader(client, clock=self._clock)
+        self._counts: dict[str, int] = {}
+        self._settled: set[str] = set()
+        self._producers: dict[str, Producer] = {}
+
+    # ---- topics ------------------------------------------------------------------------------
+    def begin(self, topic: CopyTopic) -> tuple[str, ...]:
+        """Create a topic, or check one that is there and give it missing partitions.
+
+        Returns:
+            Remarks about what is not taken over.
+
+        Raises:
+            InvalidRequestError: The cluster sets the times of the topic's records, or refuses it.
+            UnavailableError: The cluster does not answer.
+        """
+        count = max(topic.partitions, default=0) + 1
+        found = len(self._client.partitions().get(topic.name, ()))
+        self._counts[topic.name] = max(count, found)
+        if not found:
+            configs, remarks = self._accepted(topic, count)
+            self._client.create_topic(topic.name, count, configs)
+            self._wait_for(topic.name, count)
+            self._settled.add(topic.name)
+            return ("the cluster gave it an id of its own", *remarks)
+        configs = self._client.effective_configs(topic.name)
+        if configs.get(_TIMESTAMP_TYPE) == _BY_BROKER:
+            raise InvalidRequestError(
+                f"the cluster gives the records of topic {topic.name} times of its own",
+                path=self.name,
+                got=f"{_TIMESTAMP_TYPE}={_BY_BROKER}",
+                expected="CreateTime",
+                hint=f"alter {_TIMESTAMP_TYPE} of the topic, or copy to another cluster",
+            )
+        if found < count:
+            self._client.add_partitions(topic.name, count)
+            self._wait_for(topic.name, count)
+        return ()
+
+    def _accepted(self, topic: CopyTopic, count: int) -> tuple[dict[str, str], tuple[str, ...]]:
+        """Return the settings that the cluster accepts, and remarks about the others."""
+
+        def check(configs: dict[str, str]) -> None:
+            for key, value in configs.items():
+                if key.startswith(_OWN_KEYS):
+                    raise InvalidConfigError("a cluster does not know it")
+                if key == _TIMESTAMP_TYPE and value == _BY_BROKER:
+                    raise InvalidConfigError("the copy keeps the times of the source")
+            self._client.create_topic(topic.name, count, configs, dry_run=True)
+
+        return accepted_configs(topic.configs, check)
+
+    def _wait_for(self, topic: str, count: int) -> None:
+        """Wait until all brokers that are asked know a topic."""
+        deadline = self._clock.monotonic_ms() + _SETTLING_MS
+        partitions = [TopicPartition(topic, number) for number in range(count)]
+        while True:
+            try:
+                if len(self._client.partitions().get(topic, ())) >= count:
+                    self._client.end_offsets(partitions, is_stable=False)
+                    return
+            except StreamLogError:  # a leader is still being elected
+                if self._clock.monotonic_ms() > deadline:
+                    raise
+            if self._clock.monotonic_ms() > deadline:
+                raise UnavailableError(f"topic {topic} does not appear", path=self.name)
+            self._clock.sleep_ms(_LOOK_MS)
+
+    # ---- offsets -----------------------------------------------------------------------------
+    def offsets(self, partition: TopicPartition) -> tuple[int, int]:
+        """Return where a partition starts and ends."""
+        (start,) = self._client.start_offsets([partition])
+        (end,) = self._client.end_offsets([partition], is_stable=False)
+        return start, end
+
+    def ends(self, partitions: Sequence[TopicPartition]) -> list[int]:
+        """Return where partitions end, 0 for those that are not there yet."""
+        known = self._client.partitions()
+        there = [each for each in partitions if each.partition in known.get(each.topic, ())]
+        found = self._client.end_offsets(there, is_stable=False) if there else []
+        ends = dict(zip(there, found, strict=True))
+        return [ends.get(each, 0) for each in partitions]
+
+    def settle(self, topic: str) -> None:
+        """Wait until a topic has not grown for two seconds, once.
+
+        What a killed copy had sent may still be on its way.
+
+        Raises:
+            InvalidRequestError: It keeps growing: another process writes to it.
+        """
+        if topic in self._settled:
+            return
+        partitions = [TopicPartition(topic, number) for number in range(self._counts[topic])]
+        ends = self._client.end_offsets(partitions, is_stable=False)
+        began = since = self._clock.monotonic_ms()
+        while self._clock.monotonic_ms() - since < _QUIET_MS:
+            self._clock.sleep_ms(_LOOK_MS)
+            now = self._client.end_offsets(partitions, is_stable=False)
+            if now != ends:
+                ends, since = now, self._clock.monotonic_ms()
+            if since - began > _SETTLING_MS:
+                raise _another_writer(f"{self.name}/{topic}", got=f"log end offsets {ends}")
+        self._settled.add(topic)
+
+    def records(
+        self, partition: TopicPartition, start_offset: int, end_offset: int
+    ) -> Iterator[RecordColumns]:
+        """Yield what a partition holds between two offsets; see `KafkaReader.read`."""
+        for read in self._reader.read(partition, start_offset, end_offset):
+            yield read.columns
+
+    # ---- writing -----------------------------------------------------------------------------
+    def sender(self, partition: TopicPartition, end_offset: int) -> "Sender":
+        """Return what appends to a partition that ends at `end_offset`."""
+        topic = partition.topic
+        if topic not in self._producers:
+            configs = self._client.effective_configs(topic)
+            limits = [int(configs[key]) for key in _LIMITS if configs.get(key)]
+            size = min([_BATCH_SIZE, *limits])
+            self._producers[topic] = self._client.producer(max_batch_size=size)
+        path = f"{self.name}/{partition}"
+        return Sender(self._producers[topic], partition, end_offset, path)
+
+    def close(self) -> None:
+        """Give up what is not sent, and close connections."""
+        self._reader.close()
+        while self._producers:
+            _, producer = self._producers.popitem()
+            producer.purge()
+            producer.flush(0)
+
+
+class Sender:
+    """Appends records to a partition, and compares the offsets that they get.
+
+    Args:
+        producer: An idempotent producer that keeps the order.
+        partition: The partition.
+        end_offset: Where it ends: the offset that the next record must get.
+        path: Its name in errors.
+    """
+
+    def __init__(
+        self,
+        producer: "Producer",
+        partition: TopicPartition,
+        end_offset: int,
+        path: str,
+    ) -> None:
+        self._producer, self._partition, self.path = producer, partition, path
+        self.end_offset = end_offset
+        self._is_first = True
+        self._awaited: list[int] = []
+        self._failure: StreamLogError | None = None
+
+    def send(self, records: RecordColumns) -> None:
+        """Send records; the next call, or `finish`, raises what is wrong with them.
+
+        Raises:
+            InvalidTimestampError: A record has a time that librdkafka cannot send.
+            InvalidRequestError: Another process writes to the partition, or a record is refused.
+            UnavailableError: The cluster did not take a record in time.
+        """
+        if (records.timestamp == 0).any():
+            row = int((records.timestamp == 0).argmax())
+            raise InvalidTimestampError(
+                "librdkafka cannot send a record of the time 0: it takes it for the present",
+                path=self.path,
+                offset=int(records.offset[row]),
+                hint="leave out the topic, or copy it with `handover` or a log.dir",
+            )
+        nothing = repeat(None, records.count)
+        rows = zip(
+            nothing if records.key is None else records.key,
+            nothing if records.value is None else records.value,
+            nothing if records.headers is None else records.headers,
+            records.timestamp.tolist(),
+            strict=False,
+        )
+        for number, (key, value, headers, timestamp) in enumerate(rows, 1):
+            is_watched = self._is_first or number % _LOT == 0 or number == records.count
+            self._produce(value, key, list(headers or ()), timestamp, is_watched=is_watched)
+            if self._is_first:  # nothing else is sent before it has arrived where it must
+                self.finish()
+                self._is_first = False
+            elif is_watched:
+                self._poll(0)
+
+    def _produce(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: list[Any],
+        timestamp: int,
+        *,
+        is_watched: bool,
+    ) -> None:
+        from confluent_kafka import KafkaException
+
+        at = self._partition
+        callback = self._watch(self.end_offset) if is_watched else None
+        while True:
+            try:
+                self._producer.produce(
+                    at.topic,
+                    value,
+                    key,
+                    at.partition,
+                    callback,
+                    timestamp=timestamp,
+                    headers=headers,
+                )
+            except BufferError:
+                self._poll(_POLL_S)
+                continue
+            except KafkaException as error:
+                raise failure_of(error.args[0], path=self.path) from None
+            self.end_offset += 1
+            return
+
+    def _watch(self, expected: int) -> Callable[["KafkaError | None", "Message"], None]:
+        """Return a callback that compares the offset of a record with the one it must have."""
+        self._awaited.append(expected)
+
+        def delivered(error: "KafkaError | None", message: "Message") -> None:
+            self._awaited.remove(expected)
+            if self._failure is not None:
+                return
+            if error is not None:
+                self._failure = failure_of(error, path=self.path)
+            elif message.offset() != expected:
+                self._failure = _another_writer(
+                    self.path,
+                    got=f"offset {message.offset()} for a record",
+                    expected=expected,
+                )
+
+        return delivered
+
+    def _poll(self, timeout: float) -> None:
+        """Take answers of the cluster; raise what is wrong, and send no more."""
+        from confluent_kafka import KafkaException
+
+        try:
+            self._producer.poll(timeout)
+        except KafkaException as error:  # fatal for the producer
+            self._failure = self._failure or failure_of(error.args[0], path=self.path)
+        if self._failure is not None:
+            self._producer.purge()
+            raise self._failure
+
+    def finish(self) -> None:
+        """Wait until the cluster has everything that was sent.
+
+        Raises:
+            StreamLogError: See `send`.
+        """
+        while self._awaited:
+            self._poll(_POLL_S)
+
+
+def _another_writer(path: str, *, got: object, expected: object = None) -> StreamLogError:
+    return InvalidRequestError(
+        "another process writes to the target",
+        path=path,
+        got=got,
+        expected=expected,
+        hint="stop its writers; if they have written, delete the topic there and copy again",
+    )
