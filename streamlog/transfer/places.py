@@ -8,6 +8,7 @@ from streamlog.bucket.root import BucketRoot
 from streamlog.errors import InvalidOptionError
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
+from streamlog.root.read_roots import ReadRoots
 from streamlog.transfer.bucket_source import BucketSource
 from streamlog.transfer.bucket_target import BucketTarget
 from streamlog.transfer.directory_source import DirectorySource
@@ -16,6 +17,7 @@ from streamlog.transfer.ends import CopySource, CopyTarget
 from streamlog.transfer.kafka_client import KafkaClient, is_kafka
 from streamlog.transfer.kafka_source import KafkaSource
 from streamlog.transfer.kafka_target import KafkaTarget
+from streamlog.transfer.replica_source import ReplicaSource
 
 __all__ = ["open_kafka_target", "open_source", "open_target"]
 
@@ -29,22 +31,28 @@ def open_source(
     """Open a root, a broker's log.dir or a Kafka cluster to copy from.
 
     Args:
-        path: A directory or a URL.
+        path: A directory or a URL; or several directories with commas between them: the roots of a
+            replica set, of which one is enough, or a log.dir and its tiered storage.
         topics: The topics that will be copied; empty: all.
         kafka_settings: Settings of librdkafka, for a cluster.
 
     Raises:
         UnknownTopicError: There is nothing.
-        InvalidOptionError: It names several roots.
+        InvalidOptionError: It is no path, or names a store and something else.
+        NoReplicaOnlineError: No root of a replica set is reachable.
         InvalidRequestError: A cluster refuses the client, or confluent-kafka is not installed.
         UnavailableError: No broker of a cluster answers.
         StorageError: It cannot be read.
     """
     if is_kafka(path):
         return KafkaSource(KafkaClient(path, kafka_settings), topics)
-    place = _one(path, is_new=False)
-    if not is_bucket(place):
-        return DirectorySource(LogRoot.at(place))
+    places = root_paths(path, LocalFileSystem())
+    if not is_bucket(places[0]):
+        roots = ReadRoots(places)
+        if roots.is_set:
+            return ReplicaSource(roots)
+        return DirectorySource(LogRoot.at(roots.paths[0], fs=roots.fs))
+    (place,) = places
     root = BucketRoot(shared_store(place))
     root.refresh()
     return BucketSource(root)
@@ -60,7 +68,7 @@ def open_target(path: str) -> CopyTarget:
         InvalidRequestError: The directory is no root and cannot become one.
         StorageError: It cannot be written.
     """
-    place = _one(path, is_new=True)
+    place = _one(path)
     if not is_bucket(place):
         return DirectoryTarget(LogRoot.at(place))
     root = BucketRoot(shared_store(place))
@@ -85,13 +93,13 @@ def open_kafka_target(
     return KafkaTarget(KafkaClient(path, kafka_settings))
 
 
-def _one(path: str, *, is_new: bool) -> str:
-    places = root_paths(path, LocalFileSystem(), is_new=is_new)
+def _one(path: str) -> str:
+    places = root_paths(path, LocalFileSystem(), is_new=True)
     if len(places) > 1:
         raise InvalidOptionError(
-            "a copy has one source and one target",
+            "a copy has one target",
             got=f"{len(places)} roots",
             expected="one path or URL",
-            hint="name the root that leads the partitions",
+            hint="copy into one root; to give it replicas, see docs/replicas.md",
         )
     return places[0]

@@ -168,3 +168,9 @@ def test_the_command_line_reads_both(tiers: Tiers) -> None:
     ends = ok(*path, "offsets", "orders", "--format", "ndjson").out
     assert ends.count(b"orders") == 2
     assert ok("dump", str(next(tiers.storage.glob("orders-0-*/*.log")))).out.count(b"\n") > 0
+
+
+def test_a_copy_takes_both(tiers: Tiers, tmp_path: Path) -> None:
+    ok("copy", tiers.path, tmp_path / "there", "--topic", "orders")
+    assert rows_of(str(tmp_path / "there")) == tiers.rows
+    assert "sound" in ok("verify", tmp_path / "there", "--deep").error
