@@ -25,6 +25,7 @@ next number is the next entry: it reads the hint first, and if its own entry too
 checks that the number had not been deleted before.
 """
 
+import errno
 import logging
 import random as random_module
 from collections.abc import Callable, Sequence
@@ -64,6 +65,7 @@ _MAX_HINT: Final = 1 << 10
 _ATTEMPTS: Final = 100  # times a writer is overtaken before it gives up
 _SILENT_MS: Final = 3600 * 1000  # far less than JOURNAL_KEPT_MS
 _REPEATS: Final = 3  # of a request that failed, after those of the store itself
+_DENIED: Final = (errno.EACCES, errno.EPERM)
 ENTRY: Final = "entry"
 HINT: Final = "latest"
 
@@ -379,11 +381,13 @@ class RootJournal:
             except StorageError as error:
                 _logger.warning("entry %d: %s", entry.number, error)
                 failure = error
+        cure = failure.hint if failure is not None and failure.errno in _DENIED else None
+        again = "repeat the request: if it was made, that is noticed"
         raise UnknownOutcomeError(
             "an entry of the journal may or may not have been made",
             path=self._path(key),
             got=failure.sentence if failure else None,
-            hint="repeat the request: if it was made, that is noticed",
+            hint=f"{cure}; then {again}" if cure else again,
         ) from failure
 
     def _is_created(self, key: str, content: bytes) -> bool:

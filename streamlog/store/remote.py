@@ -32,6 +32,13 @@ _DELETED_AT_ONCE: Final = 1000
 _RETRIES: Final = 5
 _RETRY_FOR: Final = timedelta(seconds=30)
 _DETAIL_LENGTH: Final = 200
+_SAID: Final = {
+    "lacked the necessary privileges": errno.EACCES,
+    "lacked valid authentication credentials": errno.EPERM,
+    "os error 13": errno.EACCES,
+    "os error 28": errno.ENOSPC,
+    "os error 30": errno.EACCES,
+}
 
 
 def open_store(url: str) -> ObjectStore:
@@ -314,7 +321,8 @@ def _number(error: Exception) -> int:
         return errno.EPERM
     if isinstance(error, exceptions.NotSupportedError):
         return errno.EOPNOTSUPP
-    return errno.ENOSPC if "os error 28" in str(error) else errno.EIO
+    text = str(error)  # an upload's errors have no class of their own
+    return next((number for said, number in _SAID.items() if said in text), errno.EIO)
 
 
 def _detail(error: BaseException) -> str:

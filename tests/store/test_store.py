@@ -1,5 +1,7 @@
 """Every store keeps the promises of `ObjectStore`."""
 
+import os
+import subprocess
 import threading
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 
 from streamlog.errors import (
+    DiskFullError,
     FileExistsAlreadyError,
     FileMissingError,
     InvalidRequestError,
@@ -163,3 +166,32 @@ def test_a_forked_child_is_refused_rather_than_left_waiting(tmp_path: Path) -> N
     assert "InvalidRequestError: a forked process cannot use an object store" in answer
     assert "spawn" in answer
     assert store.get("a", max_size=1) == b"x"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected", "said"),
+    [("size=64k", DiskFullError, "is full"), ("ro", StorageError, "denies access")],
+)
+def test_a_disk_that_is_full_or_read_only_is_named(
+    tmp_path: Path, options: str, expected: type[StorageError], said: str
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", tmp_path], check=True)
+    try:
+        store = open_store(f"file://{tmp_path}")
+        for write in (
+            lambda: store.create("a", bytes(1 << 20)),
+            lambda: store.put("b", bytes(1 << 20)),
+            lambda: upload(store, "c", bytes(1 << 20)),
+        ):
+            with pytest.raises(expected, match=said):
+                write()
+        assert list(store.list("")) == []
+    finally:
+        subprocess.run(["umount", "-l", tmp_path], check=False, capture_output=True)
+
+
+def upload(store: ObjectStore, key: str, content: bytes) -> None:
+    with store.upload(key) as writer:
+        writer.write(content)
