@@ -415,6 +415,23 @@ def test_orphans_are_collected_and_their_late_commit_is_refused(tmp_path: Path) 
     assert values_of(root, A) == rows(1) + rows(2)
 
 
+def test_a_driver_that_was_stopped_for_an_hour_commits_once(tmp_path: Path) -> None:
+    """Its rows are staged; meanwhile others commit, and maintenance builds and deletes."""
+    store, clock = open_store("memory:///"), ManualClock()
+    root = made(store, clock, retention_ms=-1)
+    stopped, twin = opened(store, clock, 1), opened(store, clock, 2)
+    staged = stage(stopped, "slow", 0, {A: rows(500)})
+    values = fill(root, range(70), every_ms=60_000)
+    with maintained(opened(store, clock, 3), tmp_path) as maintenance:
+        assert maintenance.run().deeds
+        clock.advance(3600 * 1000)
+        maintenance.run()
+    assert not commit(stopped, "slow", 0, staged).is_replay
+    twin.refresh()  # another driver with this checkpoint
+    assert commit(twin, "slow", 0, stage(twin, "slow", 0, {A: rows(500)})).is_replay
+    assert values_of(twin, A) == values + rows(500)
+
+
 def test_an_abandoned_build_is_collected_and_its_swap_refused(tmp_path: Path) -> None:
     memory, clock = open_store("memory:///"), ManualClock()
     values = fill(made(memory, clock), range(8))

@@ -38,6 +38,7 @@ class S3Server:
     Attributes:
         delay_s: Seconds by which each answer is late.
         requests: Method and path of each request.
+        answer: The application that answers them.
     """
 
     def __init__(self, endpoint: str) -> None:
@@ -58,7 +59,7 @@ class S3Server:
         self.endpoint = endpoint
         self.delay_s = 0.0
         self.requests: list[tuple[str, str]] = []
-        self._app = DomainDispatcherApplication(create_backend_app)
+        self.answer: Callable[..., Any] = DomainDispatcherApplication(create_backend_app)
         host, _, port = endpoint.removeprefix("http://").rpartition(":")
         self._server = make_server(host, int(port), self, threaded=True, request_handler=Quiet)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -70,7 +71,7 @@ class S3Server:
         self.requests.append((environ["REQUEST_METHOD"], environ["PATH_INFO"]))
         if self.delay_s:
             time.sleep(self.delay_s)
-        return self._app(environ, start)
+        return self.answer(environ, start)
 
     def new_bucket(self) -> str:
         """Create a bucket, and return the URL of a root in it."""
