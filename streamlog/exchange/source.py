@@ -14,6 +14,7 @@ from streamlog.arrow.tables import choose_topics
 from streamlog.arrow.views import open_read_roots, open_view
 from streamlog.bucket.places import root_paths
 from streamlog.errors import (
+    CorruptDataError,
     DataLossError,
     InconsistentTopicIdError,
     OffsetOutOfRangeError,
@@ -196,8 +197,13 @@ class ExportSource:
         return bounds.end_offset if found is None else min(found, bounds.end_offset)
 
     def size_of(self, part: OffsetRange) -> int:
-        """Return the approximate size of a range in bytes of the log."""
-        return self._view.size_of(part) if part.length > 0 else 0
+        """Return the approximate size of a range in bytes of the log; 0 if damage hides it."""
+        if part.length <= 0:
+            return 0
+        try:
+            return self._view.size_of(part)
+        except CorruptDataError:
+            return 0
 
     def epoch_before(self, partition: TopicPartition, offset: int) -> int:
         """Return the leader epoch of the record before an offset, -1 if unknown."""
