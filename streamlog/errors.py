@@ -211,6 +211,10 @@ class InvalidOptionError(InvalidRequestError):
     """An unknown option or an invalid value."""
 
 
+class UnknownSchemaError(InvalidRequestError):
+    """A registry or a directory does not have the schema or the subject."""
+
+
 # ---- restore or repair ----------------------------------------------------------------------
 class CorruptDataError(StreamLogError):
     """The bytes on disk are damaged."""
@@ -316,6 +320,10 @@ class NoReplicaOnlineError(UnavailableError):
 
 class NoQuorumError(UnavailableError):
     """Less than a majority of the log roots can be reached; the message names the missing ones."""
+
+
+class RegistryError(UnavailableError):
+    """A schema registry cannot be reached, or failed to answer."""
 
 
 class LockTimeoutError(UnavailableError):

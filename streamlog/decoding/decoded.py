@@ -1,0 +1,46 @@
+"""Decoders: columns of encoded values to columns of Arrow types.
+
+A value that cannot be decoded is null in the result and has an error beside it. Nothing else stops
+because of it.
+"""
+
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+__all__ = ["DecodedValues", "ValueDecoder"]
+
+
+class DecodedValues(NamedTuple):
+    """DecodedValues values.
+
+    Attributes:
+        values: pa.Array[n] of the decoder's type; null where the input is null or bad.
+        errors: pa.StringArray[n]: null, or in one line what is wrong with the value.
+        schema_ids: pa.Int32Array[n]: the id of the writer's schema; null without a header.
+    """
+
+    values: pa.Array
+    errors: pa.StringArray
+    schema_ids: pa.Int32Array
+
+
+class ValueDecoder(Protocol):
+    """Decodes columns of values; for one thread at a time.
+
+    Attributes:
+        arrow_type: The type of decoded values.
+    """
+
+    arrow_type: pa.DataType
+
+    def decode(self, values: pa.BinaryArray) -> DecodedValues:
+        """Decode values.
+
+        Args:
+            values: pa.BinaryArray[n], as in the log; nulls stay null.
+
+        Raises:
+            UnavailableError: A schema cannot be fetched now; nothing was decoded.
+        """
+        ...

@@ -1,0 +1,148 @@
+"""Where schemas come from: a directory, or a registry that answers as Confluent's does.
+
+A directory contains
+
+    ID.avsc, ID.proto, ID.json, ID.desc       the schema with that id in the registry
+    SUBJECT.avsc, SUBJECT.proto, …            the only version of a subject
+    SUBJECT/VERSION.avsc, …                   one version of a subject; the highest is the latest
+
+`.desc` is a compiled set of Protobuf descriptors (`protoc --descriptor_set_out --include_imports`).
+An `.avsc` may refer to named types of other files of the directory, `NAME.avsc` with the full name;
+a `.proto` imports files by their path below the directory.
+"""
+
+import re
+from typing import Final, Protocol
+
+from streamlog.decoding.schema_text import SchemaText
+from streamlog.errors import InvalidOptionError, UnknownSchemaError
+from streamlog.fs.api import FileKind, FileSystem
+from streamlog.fs.files import read_file
+
+__all__ = ["MAX_SCHEMA_BYTES", "DirectoryOfSchemas", "Schemas", "open_schemas", "read_schema_file"]
+
+MAX_SCHEMA_BYTES: Final = 16 << 20
+_URL: Final = re.compile(r"https?://", re.IGNORECASE)
+_SUFFIXES: Final = (".avsc", ".proto", ".json", ".desc")
+_COMPILED: Final = ".desc"
+
+
+class Schemas(Protocol):
+    """A source of schemas."""
+
+    def by_id(self, schema_id: int) -> SchemaText:
+        """Return the schema with an id.
+
+        Raises:
+            UnknownSchemaError: There is none.
+            UnavailableError: The source cannot be reached now.
+        """
+        ...
+
+    def latest(self, subject: str) -> SchemaText:
+        """Return the latest version of a subject; raises the same errors."""
+        ...
+
+
+def open_schemas(registry: str, *, fs: FileSystem) -> Schemas:
+    """Return the schemas of a registry's URL or of a directory.
+
+    Raises:
+        InvalidOptionError: No such directory, or a URL of another scheme.
+        InvalidRequestError: A library for registries is missing.
+    """
+    if _URL.match(registry):
+        from streamlog.decoding.registry import SchemaRegistry
+
+        return SchemaRegistry(registry)
+    found = fs.stat(registry)
+    if found is None or (fs.stat(registry + "/.") is None and found.kind is not FileKind.DIRECTORY):
+        raise InvalidOptionError(
+            "no such directory of schemas",
+            got=registry,
+            expected="a directory, or the URL of a registry: http://HOST:PORT",
+        )
+    return DirectoryOfSchemas(registry, fs=fs)
+
+
+def read_schema_file(fs: FileSystem, path: str) -> SchemaText:
+    """Return the schema in a file.
+
+    Raises:
+        FileMissingError: No such file.
+        InvalidOptionError: It is not text.
+    """
+    data = read_file(fs, path, max_size=MAX_SCHEMA_BYTES)
+    if path.endswith(_COMPILED):
+        return SchemaText("", descriptors=data)
+    try:
+        return SchemaText(data.decode())
+    except UnicodeDecodeError as error:
+        raise InvalidOptionError(
+            f"a schema must be UTF-8, or Protobuf descriptors in a file named *{_COMPILED}",
+            got=f"{path}, byte {error.start}",
+        ) from None
+
+
+class DirectoryOfSchemas:
+    """Schemas in the files of a directory.
+
+    Args:
+        path: The directory.
+        fs: Its file system.
+    """
+
+    def __init__(self, path: str, *, fs: FileSystem) -> None:
+        self._path, self._fs = path.rstrip("/") or "/", fs
+
+    def by_id(self, schema_id: int) -> SchemaText:
+        """Return the schema in `ID.SUFFIX`."""
+        found = self._find(f"{self._path}/{schema_id}")
+        if found is None:
+            raise UnknownSchemaError(
+                "unknown schema id",
+                path=self._path,
+                got=schema_id,
+                expected=f"a file {schema_id}.avsc, .proto, .json or .desc",
+            )
+        return found
+
+    def latest(self, subject: str) -> SchemaText:
+        """Return the schema in `SUBJECT.SUFFIX`, or the highest one in `SUBJECT/`."""
+        if "/" in subject or subject in (".", ".."):
+            raise InvalidOptionError("a subject in a directory has no slash", got=repr(subject))
+        found = self._find(f"{self._path}/{subject}")
+        if found is None:
+            version = self._highest_version(f"{self._path}/{subject}")
+            found = None if version is None else self._find(version)
+        if found is None:
+            raise UnknownSchemaError(
+                "unknown subject",
+                path=self._path,
+                got=repr(subject),
+                expected=f"a file {subject}.avsc, .proto, .json or .desc, or {subject}/1.avsc",
+            )
+        return found
+
+    def _find(self, stem: str) -> SchemaText | None:
+        for suffix in _SUFFIXES:
+            if self._fs.stat(stem + suffix) is not None:
+                found = read_schema_file(self._fs, stem + suffix)
+                return found._replace(references=self._references(found, suffix))
+        return None
+
+    def _references(self, schema: SchemaText, suffix: str) -> tuple[tuple[str, str], ...]:
+        """Return the files that a schema needs, dependencies first."""
+        if suffix == ".avsc":
+            return ()
+        return ()
+
+    def _highest_version(self, directory: str) -> str | None:
+        found = self._fs.stat(directory)
+        if found is None or found.kind is not FileKind.DIRECTORY:
+            return None
+        names = (name.rpartition(".") for name in self._fs.list(directory))
+        versions = [
+            int(stem) for stem, _, suffix in names if f".{suffix}" in _SUFFIXES and stem.isdecimal()
+        ]
+        return f"{directory}/{max(versions)}" if versions else None
