@@ -13,6 +13,7 @@ from streamlog.decoding.decoded import ValueDecoder
 from streamlog.decoding.errors import missing_schema
 from streamlog.decoding.schema_text import SchemaText
 from streamlog.decoding.schemas import open_schemas, read_schema_file
+from streamlog.decoding.writer_schemas import WriterSchemas
 from streamlog.errors import InvalidOptionError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
@@ -89,7 +90,7 @@ class DecoderSpec:
         """
         files = fs or LocalFileSystem()
         resolved = ResolvedSpec(spec=self, reader=self._reader_schema(files))
-        open_decoder(resolved)  # an invalid schema is an error now, not in a task
+        open_decoder(resolved, files)  # an invalid schema is an error now, not in a task
         return resolved
 
     def _reader_schema(self, fs: FileSystem) -> SchemaText:
@@ -130,8 +131,12 @@ def open_decoder(resolved: ResolvedSpec, fs: FileSystem | None = None) -> ValueD
         InvalidOptionError: The reader's schema is invalid.
         InvalidRequestError: A library for the format is missing.
     """
-    if resolved.spec.format is Format.JSON:
+    spec, reader = resolved.spec, resolved.reader
+    if spec.format is Format.JSON:
         from streamlog.decoding.json_values import JsonDecoder
 
-        return JsonDecoder(resolved.reader.text)
-    raise InvalidOptionError("no decoder for this format yet", got=resolved.spec.format)
+        return JsonDecoder(reader.text)
+    writers = WriterSchemas(spec.registry, reader, fs or LocalFileSystem())
+    from streamlog.decoding.avro_values import AvroDecoder
+
+    return AvroDecoder(reader, writers, is_framed=spec.is_framed)

@@ -1,0 +1,162 @@
+"""Avro values as columns; see `streamlog.decoding.decoded.ValueDecoder`."""
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streamlog.binary.arrays import WORD_SIZE, as_source
+from streamlog.decoding import avro_layout as a
+from streamlog.decoding.avro_columns import AvroColumns
+from streamlog.decoding.avro_kernels import decode_avro
+from streamlog.decoding.avro_program import AvroPrograms
+from streamlog.decoding.avro_schema import parse_avro
+from streamlog.decoding.columns import Columns
+from streamlog.decoding.decoded import DecodedValues
+from streamlog.decoding.framing import HEADER_SIZE, NO_ID, data_of, ids_of, spans_of
+from streamlog.decoding.schema_text import SchemaText
+from streamlog.decoding.writer_schemas import WriterSchemas
+from streamlog.errors import InvalidOptionError
+
+__all__ = ["AvroDecoder"]
+
+_REASONS: Final = {
+    a.TRUNCATED: "the value ends inside",
+    a.LONG_NUMBER: "a number has more than 10 bytes",
+    a.INT_RANGE: "a number is outside the range of an int",
+    a.NEGATIVE_SIZE: "a size is negative",
+    a.TOO_MANY: "a block has more items than the value has bytes for",
+    a.BAD_SYMBOL: "no such symbol of the enum in the reader's schema",
+    a.BAD_BRANCH: "no such branch of the union",
+    a.BAD_BOOLEAN: "a boolean is neither 0 nor 1",
+    a.BAD_TEXT: "a string is not UTF-8",
+    a.BAD_DECIMAL: "a decimal has more digits than its precision",
+    a.TOO_DEEP: f"nested more than {a.STACK_SIZE} deep",
+    a.LEFT_OVER: "bytes are left over after the value",
+    a.SCALED_RANGE: "a time is outside the range of microseconds",
+}
+
+
+class AvroDecoder:
+    """Decodes Avro's binary encoding into the columns of a reader's schema.
+
+    Args:
+        reader: The reader's schema.
+        writers: The writer's schemas.
+        is_framed: Whether values have Confluent's header; otherwise their writer's schema is the
+            reader's.
+
+    Raises:
+        InvalidOptionError: The reader's schema is invalid, or has no columns.
+        InvalidRequestError: fastavro is missing.
+    """
+
+    def __init__(self, reader: SchemaText, writers: WriterSchemas, *, is_framed: bool) -> None:
+        self._writers, self._is_framed = writers, is_framed
+        self._columns = AvroColumns.of(parse_avro(reader))
+        self._programs = AvroPrograms(self._columns)
+        self._entries: dict[int, int] = {}
+        self._arrays: tuple[Any, ...] = ()
+        self._stack = np.zeros(a.STACK_SIZE, np.int64)
+        self.arrow_type: pa.DataType = self._columns.tree.nodes[0].type
+        if not is_framed:
+            self._entries[NO_ID] = self._programs.add(self._columns.schema)
+
+    def decode(self, values: pa.BinaryArray) -> DecodedValues:
+        """Decode values; see `ValueDecoder.decode`."""
+        values = values.cast(pa.binary())
+        data, (starts, ends) = data_of(values), spans_of(values)
+        is_valid = values.is_valid().to_numpy(zero_copy_only=False)
+        ids = np.full(len(values), NO_ID, np.int64)
+        if self._is_framed:
+            ids = np.where(is_valid, ids_of(data, starts, ends), NO_ID)
+        entries = np.where(is_valid, self._entries_of(ids, is_valid), -1)
+        starts = starts + HEADER_SIZE * (ids != NO_ID)
+        columns, errors = self._run(data, starts, ends, entries)
+        texts = self._texts(errors, starts)
+        return DecodedValues(
+            columns.array(), texts, pa.array(ids.astype(np.int32), mask=ids == NO_ID)
+        )
+
+    def _entries_of(self, ids: NDArray[np.int64], is_valid: NDArray[np.bool_]) -> Any:
+        """Return int64[n]: where the program of each value starts."""
+        known, places = np.unique(ids[is_valid], return_inverse=True)
+        entries = np.full(len(ids), -1, np.int64)
+        if len(known):
+            found = np.array([self._entry(schema_id) for schema_id in known.tolist()], np.int64)
+            entries[is_valid] = found[places]
+        return entries
+
+    def _entry(self, schema_id: int) -> int:
+        entry = self._entries.get(schema_id)
+        if entry is not None:
+            return entry
+        if schema_id == NO_ID:
+            message = "no header of a schema registry: expected a zero byte and a schema id"
+            entry = self._programs.add_failure(message)
+        else:
+            found = self._writers.find(schema_id)
+            entry = self._add_program(found)
+            if isinstance(found, str):
+                return entry  # ids are not kept: there may be as many as values
+        self._entries[schema_id] = entry
+        return entry
+
+    def _add_program(self, found: SchemaText | str) -> int:
+        if isinstance(found, str):
+            return self._programs.add_failure(found)
+        try:
+            return self._programs.add(parse_avro(found))
+        except InvalidOptionError as error:
+            return self._programs.add_failure(f"the writer's schema cannot be used: {error}")
+
+    def _run(
+        self,
+        data: NDArray[np.uint8],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        entries: NDArray[np.int64],
+    ) -> tuple[Columns, NDArray[np.int64]]:
+        programs = self._programs
+        if not self._arrays or self._arrays[0].size != len(programs.code):
+            self._arrays = (
+                np.array(programs.code, np.int64),
+                np.array(programs.numbers, np.int64),
+                np.frombuffer(bytes(programs.pool), np.uint8),
+            )
+        if data.size < WORD_SIZE:
+            data = np.concatenate([data, np.zeros(WORD_SIZE, np.uint8)])
+        count = len(starts)
+        errors = np.zeros((count, 3), np.int64)
+        columns = Columns(self._columns.tree, count, int((ends - starts).sum()))
+        done = 0
+        while True:
+            done = decode_avro(
+                self._arrays,
+                (as_source(data), starts, ends, entries),
+                (columns.nodes, columns.saved, columns.each_row),
+                (columns.words, columns.valid, columns.data),
+                errors,
+                self._stack,
+                done,
+            )
+            if done == count:
+                return columns, errors
+            columns.grow(done)
+
+    def _texts(self, errors: NDArray[np.int64], starts: NDArray[np.int64]) -> pa.StringArray:
+        bad = np.flatnonzero(errors[:, 0])
+        texts: list[str | None] = [None] * len(errors)
+        for row in bad.tolist():
+            status, position, place = errors[row].tolist()
+            texts[row] = self._text(status, position - int(starts[row]), place)
+        return pa.array(texts, pa.string()) if len(bad) else pa.nulls(len(errors), pa.string())
+
+    def _text(self, status: int, position: int, place: int) -> str:
+        code, programs = self._programs.code, self._programs
+        if status == a.FAILED:
+            return programs.messages[code[place + a.A]]
+        path = programs.paths[place // a.WIDTH]
+        where = f" in field {path}" if path else ""
+        return f"{_REASONS[status]}, at byte {position}{where}"

@@ -1,0 +1,61 @@
+"""The writer's schemas of a registry, kept for the whole process."""
+
+import threading
+from typing import Final
+
+from streamlog.decoding.schema_text import SchemaText
+from streamlog.decoding.schemas import Schemas, open_schemas
+from streamlog.errors import UnknownSchemaError
+from streamlog.fs.api import FileSystem
+
+__all__ = ["WriterSchemas"]
+
+_MAX_KEPT: Final = 10_000
+_MAX_UNKNOWN: Final = 100  # ids that a registry is asked for in vain
+
+_kept: dict[tuple[str, int], SchemaText] = {}
+_lock = threading.Lock()
+
+
+class WriterSchemas:
+    """Finds schemas by id; each is fetched once per process, as it never changes.
+
+    Args:
+        registry: The URL or directory; None if all values have the reader's schema.
+        reader: The reader's schema.
+        fs: Where directories are.
+    """
+
+    def __init__(self, registry: str | None, reader: SchemaText, fs: FileSystem) -> None:
+        self._registry, self._reader, self._fs = registry, reader, fs
+        self._schemas: Schemas | None = None
+        self._unknown: dict[int, str] = {}
+
+    def find(self, schema_id: int) -> SchemaText | str:
+        """Return the schema with an id, or why there is none.
+
+        Raises:
+            UnavailableError: The registry cannot be reached now.
+            InvalidRequestError: It refuses the request.
+        """
+        if self._registry is None:
+            return self._reader
+        key = self._registry, schema_id
+        if key in _kept:
+            return _kept[key]
+        if schema_id in self._unknown:
+            return self._unknown[schema_id]
+        if len(self._unknown) >= _MAX_UNKNOWN:
+            return f"unknown schema id {schema_id}: not asked for after {_MAX_UNKNOWN} unknown ids"
+        if self._schemas is None:
+            self._schemas = open_schemas(self._registry, fs=self._fs)
+        try:
+            found = self._schemas.by_id(schema_id)
+        except UnknownSchemaError:
+            self._unknown[schema_id] = f"unknown schema id {schema_id} in {self._registry}"
+            return self._unknown[schema_id]
+        with _lock:
+            if len(_kept) >= _MAX_KEPT:
+                _kept.clear()
+            _kept[key] = found
+        return found
