@@ -66,6 +66,10 @@ class Meaning(Enum):
     SYMBOL = auto()  # the index of a symbol
     NUMBERED_SYMBOL = auto()  # the number of an enum's value
     UUID = auto()  # 16 bytes, shown as text
+    UNSIGNED = auto()  # a uint64, shown as a decimal
+    TIMESTAMP = auto()  # a struct of seconds and nanoseconds since 1970
+    DURATION = auto()  # a struct of seconds and nanoseconds
+    WRAPPER = auto()  # a struct of one value, null if the struct is
 
 
 @dataclass(slots=True)
@@ -219,17 +223,21 @@ class Columns:
         validity, nulls = _validity(valid)
         if node.kind == STRUCT:
             children = [self._built(child) for child in node.children]
+            if node.meaning is not Meaning.PLAIN:
+                return _of_known_message(node, children, validity, nulls)
             return pa.Array.from_buffers(
                 node.type, count, [validity], null_count=nulls, children=children
             )
         if node.kind == LIST:
-            ends = _offsets(words, node)
+            items = self._built(node.children[0])
+            if pa.types.is_map(node.type):
+                words, items = _without_repeated_keys(words, items)
             return pa.Array.from_buffers(
                 node.type,
                 count,
-                [validity, ends],
+                [validity, _offsets(words, node)],
                 null_count=nulls,
-                children=[self._built(node.children[0])],
+                children=[items],
             )
         start = int(row[DATA_BASE])
         data = self.data[start : start + int(row[SIZE])]
@@ -275,6 +283,37 @@ def _offsets(ends: NDArray[np.int64], node: Node) -> pa.Buffer:
     return pa.py_buffer(offsets)
 
 
+def _without_repeated_keys(
+    ends: NDArray[np.int64], entries: pa.StructArray
+) -> tuple[NDArray[np.int64], pa.StructArray]:
+    """Return maps in which of entries with the same key the last one stays."""
+    sizes = np.diff(ends, prepend=0)
+    if len(sizes) == 0 or sizes.max() < 2:
+        return ends, entries
+    codes = entries.field(0).dictionary_encode().indices.to_numpy().astype(np.int64)
+    rows = np.repeat(np.arange(len(ends), dtype=np.int64), sizes)
+    _, last = np.unique((rows * (int(codes.max()) + 1) + codes)[::-1], return_index=True)
+    if len(last) == len(codes):
+        return ends, entries
+    kept = np.sort(len(codes) - 1 - last)
+    return np.cumsum(np.bincount(rows[kept], minlength=len(ends))), entries.take(pa.array(kept))
+
+
+def _of_known_message(
+    node: Node, children: list[pa.Array], validity: pa.Buffer | None, nulls: int
+) -> pa.Array:
+    """Return a message that stands for a plain value."""
+    if node.meaning is Meaning.WRAPPER:
+        value = children[0]
+        buffers = [validity, *value.buffers()[1:]]
+        return pa.Array.from_buffers(value.type, len(value), buffers, null_count=nulls)
+    seconds = np.frombuffer(children[0].buffers()[1], np.int64)
+    nanos = np.frombuffer(children[1].buffers()[1], np.int32)
+    micros = seconds * 1_000_000 + nanos // 1000
+    buffers = [validity, pa.py_buffer(micros)]
+    return pa.Array.from_buffers(node.type, len(micros), buffers, null_count=nulls)
+
+
 def _of_words(
     node: Node, words: NDArray[np.int64], validity: pa.Buffer | None, nulls: int
 ) -> pa.Array:
@@ -285,6 +324,9 @@ def _of_words(
         return pa.nulls(count)
     if pa.types.is_boolean(kind):
         data: NDArray[Any] = np.packbits(words.astype(np.uint8), bitorder="little")
+    elif node.meaning is Meaning.UNSIGNED:
+        data = np.zeros((count, 2), np.int64)
+        data[:, 0] = words
     elif node.meaning is Meaning.FLOAT_BITS:
         data = words.astype(np.uint32)
     else:  # float64 as its bits

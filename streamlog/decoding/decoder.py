@@ -137,6 +137,10 @@ def open_decoder(resolved: ResolvedSpec, fs: FileSystem | None = None) -> ValueD
 
         return JsonDecoder(reader.text)
     writers = WriterSchemas(spec.registry, reader, fs or LocalFileSystem())
+    if spec.format is Format.PROTOBUF:
+        from streamlog.decoding.protobuf_values import ProtobufDecoder
+
+        return ProtobufDecoder(reader, spec.message, writers, is_framed=spec.is_framed)
     from streamlog.decoding.avro_values import AvroDecoder
 
     return AvroDecoder(reader, writers, is_framed=spec.is_framed)

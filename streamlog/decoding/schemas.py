@@ -11,13 +11,15 @@ An `.avsc` may refer to named types of other files of the directory, `NAME.avsc`
 a `.proto` imports files by their path below the directory.
 """
 
+import json
 import re
-from typing import Final, Protocol
+from collections.abc import Iterator
+from typing import Any, Final, Protocol
 
 from streamlog.decoding.schema_text import SchemaText
 from streamlog.errors import InvalidOptionError, UnknownSchemaError
 from streamlog.fs.api import FileKind, FileSystem
-from streamlog.fs.files import read_file
+from streamlog.fs.files import read_file, stat_directory
 
 __all__ = ["MAX_SCHEMA_BYTES", "DirectoryOfSchemas", "Schemas", "open_schemas", "read_schema_file"]
 
@@ -25,6 +27,10 @@ MAX_SCHEMA_BYTES: Final = 16 << 20
 _URL: Final = re.compile(r"https?://", re.IGNORECASE)
 _SUFFIXES: Final = (".avsc", ".proto", ".json", ".desc")
 _COMPILED: Final = ".desc"
+MAX_REFERENCES: Final = 500
+_IMPORT: Final = re.compile(
+    r"""^\s*import\s+(?:public\s+|weak\s+)?["']([^"'\n]+)["']\s*;""", re.MULTILINE
+)
 
 
 class Schemas(Protocol):
@@ -55,8 +61,8 @@ def open_schemas(registry: str, *, fs: FileSystem) -> Schemas:
         from streamlog.decoding.registry import SchemaRegistry
 
         return SchemaRegistry(registry)
-    found = fs.stat(registry)
-    if found is None or (fs.stat(registry + "/.") is None and found.kind is not FileKind.DIRECTORY):
+    found = stat_directory(fs, registry)
+    if found is None or found.kind is not FileKind.DIRECTORY:
         raise InvalidOptionError(
             "no such directory of schemas",
             got=registry,
@@ -133,16 +139,57 @@ class DirectoryOfSchemas:
 
     def _references(self, schema: SchemaText, suffix: str) -> tuple[tuple[str, str], ...]:
         """Return the files that a schema needs, dependencies first."""
-        if suffix == ".avsc":
-            return ()
-        return ()
+        found: dict[str, str] = {}
+        self._add_references(schema.text, suffix, found, set())
+        return tuple(found.items())
+
+    def _add_references(
+        self, text: str, suffix: str, found: dict[str, str], seen: set[str]
+    ) -> None:
+        for name in _names_in(text, suffix):
+            path = f"{self._path}/{name if suffix == '.proto' else name + suffix}"
+            if name in seen or ".." in name.split("/") or self._fs.stat(path) is None:
+                continue  # a type or file of the schema itself, or one that the parser knows
+            seen.add(name)
+            if len(seen) > MAX_REFERENCES:
+                raise InvalidOptionError(
+                    "a schema refers to too many others", expected=f"at most {MAX_REFERENCES}"
+                )
+            referred = read_schema_file(self._fs, path).text
+            self._add_references(referred, suffix, found, seen)
+            found[name] = referred
 
     def _highest_version(self, directory: str) -> str | None:
-        found = self._fs.stat(directory)
-        if found is None or found.kind is not FileKind.DIRECTORY:
+        if stat_directory(self._fs, directory) is None:
             return None
         names = (name.rpartition(".") for name in self._fs.list(directory))
         versions = [
             int(stem) for stem, _, suffix in names if f".{suffix}" in _SUFFIXES and stem.isdecimal()
         ]
         return f"{directory}/{max(versions)}" if versions else None
+
+
+def _names_in(text: str, suffix: str) -> list[str]:
+    """Return what a schema may refer to: imported files, or everything that may name a type."""
+    if suffix == ".proto":
+        return _IMPORT.findall(text)
+    if suffix != ".avsc":
+        return []
+    try:
+        return list(dict.fromkeys(_texts_in(json.loads(text))))
+    except (ValueError, RecursionError):
+        return []  # whoever parses it says what is wrong
+
+
+def _texts_in(schema: Any) -> Iterator[str]:
+    """Yield the texts of a JSON value that could be the names of types."""
+    if isinstance(schema, str):
+        if "/" not in schema and schema:
+            yield schema
+    elif isinstance(schema, list):
+        for each in schema:
+            yield from _texts_in(each)
+    elif isinstance(schema, dict):
+        for name in ("type", "items", "values", "fields"):
+            if name in schema:
+                yield from _texts_in(schema[name])

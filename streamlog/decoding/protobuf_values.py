@@ -1,0 +1,181 @@
+"""Protobuf values as columns; see `streamlog.decoding.decoded.ValueDecoder`."""
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streamlog.binary.arrays import as_source
+from streamlog.decoding import protobuf_layout as p
+from streamlog.decoding.columns import Columns
+from streamlog.decoding.decoded import DecodedValues
+from streamlog.decoding.framing import HEADER_SIZE, NO_ID, data_of, ids_of, spans_of
+from streamlog.decoding.protobuf_columns import ProtobufColumns
+from streamlog.decoding.protobuf_kernels import decode_protobuf, measure_indexes
+from streamlog.decoding.protobuf_schema import parse_protobuf
+from streamlog.decoding.schema_text import SchemaText
+from streamlog.decoding.writer_schemas import WriterSchemas
+from streamlog.errors import InvalidOptionError
+
+__all__ = ["ProtobufDecoder"]
+
+_REASONS: Final = {
+    p.TRUNCATED: "the value ends inside",
+    p.LONG_NUMBER: "a number has more than 10 bytes",
+    p.BAD_TAG: "no such field number or wire type",
+    p.BAD_GROUP: "a group does not end, or ends where none began",
+    p.BAD_TEXT: "a string is not UTF-8",
+    p.BAD_ONEOF: "two members of a oneof are set, one of them a message",
+    p.BAD_TIME: "a Timestamp or Duration is out of range",
+}
+_NO_HEADER: Final = "no header of a schema registry: expected a zero byte and a schema id"
+_BAD_INDEXES: Final = "the indexes of the message in the header are cut off or too many"
+
+
+class ProtobufDecoder:
+    """Decodes Protobuf's wire format into the columns of a message.
+
+    Fields are found by their numbers, so values of older and newer versions of the message are
+    read as well. Fields that the reader's schema does not have are skipped.
+
+    Args:
+        reader: The reader's schema.
+        message: The full name of the message; by default the first one of the schema.
+        writers: The writer's schemas, which name the message of each value.
+        is_framed: Whether values have Confluent's header.
+
+    Raises:
+        InvalidOptionError: The schema is invalid, or has no such message.
+        InvalidRequestError: A library is missing.
+    """
+
+    def __init__(
+        self, reader: SchemaText, message: str | None, writers: WriterSchemas, *, is_framed: bool
+    ) -> None:
+        self._writers, self._is_framed = writers, is_framed
+        descriptor = parse_protobuf(reader).message(message)
+        self._name = descriptor.full_name
+        self._columns = ProtobufColumns(descriptor)
+        self._arrays = self._columns.arrays()
+        self._stack = np.zeros(2 * p.MAX_DEPTH, np.int64)
+        self._refused: dict[tuple[int, bytes], str | None] = {}
+        self.arrow_type: pa.DataType = self._columns.tree.nodes[0].type
+
+    def decode(self, values: pa.BinaryArray) -> DecodedValues:
+        """Decode values; see `ValueDecoder.decode`."""
+        values = values.cast(pa.binary())
+        data, (starts, ends) = as_source(data_of(values)), spans_of(values)
+        is_wanted = values.is_valid().to_numpy(zero_copy_only=False).copy()
+        texts: dict[int, str] = {}
+        ids = np.full(len(values), NO_ID, np.int64)
+        if self._is_framed:
+            ids = np.where(is_wanted, ids_of(data, starts, ends), NO_ID)
+            starts = self._after_headers(data, starts, ends, ids, is_wanted, texts)
+        columns, errors = self._run(data, starts, ends, is_wanted)
+        for row in np.flatnonzero(errors[:, 0]).tolist():
+            status, position, table = errors[row].tolist()
+            name = self._columns.names[table]
+            texts[row] = f"{_REASONS[status]}, at byte {position - int(starts[row])} in {name}"
+        found = [texts.get(row) for row in range(len(values))] if texts else [None] * len(values)
+        return DecodedValues(
+            columns.array(),
+            pa.array(found, pa.string()),
+            pa.array(ids.astype(np.int32), mask=ids == NO_ID),
+        )
+
+    def _after_headers(
+        self,
+        data: NDArray[np.uint8],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        ids: NDArray[np.int64],
+        is_wanted: NDArray[np.bool_],
+        texts: dict[int, str],
+    ) -> NDArray[np.int64]:
+        """Return where messages start; values with a wrong header are no longer wanted."""
+        has_id = ids != NO_ID
+        for row in np.flatnonzero(is_wanted & ~has_id).tolist():
+            texts[row] = _NO_HEADER
+        after_id = np.where(has_id, starts + HEADER_SIZE, -1)
+        sizes = np.zeros(len(starts), np.int64)
+        measure_indexes(data, after_id, ends, sizes)
+        for row in np.flatnonzero(sizes < 0).tolist():
+            texts[row] = _BAD_INDEXES
+        for size in np.unique(sizes[sizes > 0]).tolist():
+            rows = np.flatnonzero(sizes == size)
+            headers = np.column_stack(
+                [data[after_id[rows] + byte] for byte in range(size)]
+                + [ids[rows] >> shift & 0xFF for shift in (24, 16, 8, 0)]
+            )
+            known, places = np.unique(headers.astype(np.uint8), axis=0, return_inverse=True)
+            for number, header in enumerate(known):
+                indexes, schema_id = header[:size].tobytes(), header[size:].tobytes()
+                refused = self._refusal(int.from_bytes(schema_id, "big", signed=True), indexes)
+                if refused is not None:
+                    texts.update(
+                        dict.fromkeys(rows[places.reshape(-1) == number].tolist(), refused)
+                    )
+        if texts:
+            is_wanted[list(texts)] = False
+        return np.where(has_id, after_id + np.maximum(sizes, 0), starts)
+
+    def _refusal(self, schema_id: int, indexes: bytes) -> str | None:
+        """Return why values with a header are not decoded, or None if they are."""
+        key = schema_id, indexes
+        if key not in self._refused:
+            found = self._message_of(schema_id, indexes)
+            if found == self._name:
+                self._refused[key] = None
+            else:
+                return found if " " in found else f"message {found}, expected {self._name}"
+        return self._refused[key]
+
+    def _message_of(self, schema_id: int, indexes: bytes) -> str:
+        """Return the name of the message in a header, or why it is not known, with a space."""
+        found = self._writers.find(schema_id)
+        if isinstance(found, str):
+            return found
+        try:
+            schema = parse_protobuf(found)
+        except InvalidOptionError as error:
+            return f"the writer's schema cannot be used: {error}"
+        path = _indexes_of(indexes)
+        return schema.name_at(path) or f"no message {path} in the writer's schema {schema_id}"
+
+    def _run(
+        self,
+        data: NDArray[np.uint8],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        is_wanted: NDArray[np.bool_],
+    ) -> tuple[Columns, NDArray[np.int64]]:
+        count = len(starts)
+        errors = np.zeros((count, 3), np.int64)
+        columns = Columns(self._columns.tree, count, int((ends - starts).sum()))
+        done = 0
+        while True:
+            done = decode_protobuf(
+                self._arrays,
+                (data, starts, ends, is_wanted),
+                (columns.nodes, columns.saved, columns.each_row),
+                (columns.words, columns.valid, columns.data),
+                errors,
+                self._stack,
+                done,
+            )
+            if done == count:
+                return columns, errors
+            columns.grow(done)
+
+
+def _indexes_of(header: bytes) -> list[int]:
+    """Return the indexes of a header: zig-zag varints, their count first; nothing is the first."""
+    numbers, number, shift = [], 0, 0
+    for byte in header:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            numbers.append(number >> 1 ^ -(number & 1))
+            number = shift = 0
+    return numbers[1:] or [0]
