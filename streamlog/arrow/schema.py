@@ -4,7 +4,8 @@
     timestamp timestamp, timestampType int [, headers array<struct<key:string,value:binary>>]
 
 Spark takes the schema of a reader as text, executors and `read_table` take it as an Arrow schema.
-Both are derived from one table.
+Both are derived from one table. Where keys or values are decoded (`decoded_columns`), their types
+are those of a schema, and a last column `_error` is added.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLUMN_NAMES",
+    "ERROR",
     "HEADERS",
     "HEADERS_TYPE",
     "SinkSchema",
@@ -24,6 +26,7 @@ __all__ = [
     "spark_schema",
 ]
 
+ERROR: Final = "_error"
 HEADERS: Final = "headers"
 HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
 
@@ -47,29 +50,33 @@ _COLUMNS: Final = (
 COLUMN_NAMES: Final = tuple(column.name for column in _COLUMNS)
 
 
-def choose_columns(wanted: str | None, *, include_headers: bool) -> tuple[str, ...]:
+def choose_columns(
+    wanted: str | None, *, include_headers: bool, has_errors: bool = False
+) -> tuple[str, ...]:
     """Return the columns to read, in the order of Spark's Kafka source.
 
     Args:
         wanted: Names separated by commas, in any case and order; None: all.
         include_headers: Whether to include headers in addition.
+        has_errors: Whether there is a last column `_error`.
 
     Raises:
         InvalidOptionError: An unknown column, or no column.
     """
+    known = (*COLUMN_NAMES, ERROR) if has_errors else COLUMN_NAMES
     if wanted is None:
-        return tuple(name for name in COLUMN_NAMES if include_headers or name != HEADERS)
+        return tuple(name for name in known if include_headers or name != HEADERS)
     names = {name.strip().lower() for name in wanted.split(",") if name.strip()}
     if include_headers:
         names.add(HEADERS)
-    unknown = names - {name.lower() for name in COLUMN_NAMES}
+    unknown = names - {name.lower() for name in known}
     if unknown or not names:
         raise InvalidOptionError(
             "option columns: unknown column" if names else "option columns is empty",
             got=", ".join(sorted(unknown)) or repr(wanted),
-            expected=", ".join(COLUMN_NAMES),
+            expected=", ".join(known),
         )
-    return tuple(name for name in COLUMN_NAMES if name.lower() in names)
+    return tuple(name for name in known if name.lower() in names)
 
 
 def spark_schema(columns: tuple[str, ...]) -> str:

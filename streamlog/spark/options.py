@@ -164,7 +164,51 @@ OPTIONS: Final = (
         "the CPUs of the driver's machine",
         "Number of tasks to split large ranges into when there are fewer partitions.",
     ),
-    # ---- what to read of a record -------------------------------------------------------------
+    # ---- decoding -----------------------------------------------------------------------------
+    Option(
+        "valueFormat",
+        Use.READ,
+        "none: bytes",
+        "json, avro or protobuf: value has the type of the schema, and _error is added.",
+    ),
+    Option("keyFormat", Use.READ, "none: bytes", "The same for key."),
+    Option(
+        "schemaRegistry",
+        Use.READ,
+        None,
+        "Where schemas are: the URL of a Confluent-compatible registry, or a directory that all "
+        "executors can access. Credentials come from the environment.",
+    ),
+    Option(
+        "valueSchema",
+        Use.READ,
+        "the latest of valueSubject",
+        "The schema of value: its text, or @FILE. Of JSON a DDL: id BIGINT, name STRING.",
+    ),
+    Option("keySchema", Use.READ, "the latest of keySubject", "The same for key."),
+    Option("valueSubject", Use.READ, "TOPIC-value", "Subject in the registry."),
+    Option("keySubject", Use.READ, "TOPIC-key", "The same for key."),
+    Option(
+        "valueMessage",
+        Use.READ,
+        "the first in the schema",
+        "Protobuf: full name of the message.",
+    ),
+    Option("keyMessage", Use.READ, "the first in the schema", "The same for key."),
+    Option(
+        "schemaFraming",
+        Use.READ,
+        "confluent",
+        "confluent: values begin with a zero byte and the id of their schema. none: they do not.",
+    ),
+    Option(
+        "mode",
+        Use.READ,
+        "PERMISSIVE",
+        "A record that cannot be decoded: PERMISSIVE: null, with the reason in _error. FAILFAST: "
+        "an error of the query.",
+    ),
+    # ---- columns ------------------------------------------------------------------------------
     Option("includeHeaders", Use.READ, "false", "Add the column headers."),
     Option("columns", Use.READ, "all", "Read only the named columns: value,offset."),
     Option(
@@ -259,8 +303,8 @@ _WITHOUT_MEANING: Final = frozenset(
 # KafkaSourceProvider.validateGeneralOptions refuses these; each value names the alternative.
 _REFUSED: Final = {
     "kafka.auto.offset.reset": "use startingOffsets to set where a new query starts",
-    "kafka.key.deserializer": "keys are binary; cast the column",
-    "kafka.value.deserializer": "values are binary; cast the column",
+    "kafka.key.deserializer": "keys are binary; cast the column, or set keyFormat",
+    "kafka.value.deserializer": "values are binary; cast the column, or set valueFormat",
     "kafka.key.serializer": "provide the column key as string or binary",
     "kafka.value.serializer": "provide the column value as string or binary",
     "kafka.enable.auto.commit": "the query's checkpoint keeps the offsets",

@@ -59,6 +59,7 @@ from streamlog.topic import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streamlog.arrow.decoded_columns import Decoding
     from streamlog.spark.group_progress import GroupProgress
 
 __all__ = ["StreamLogReader", "StreamLogStreamReader"]
@@ -71,13 +72,15 @@ class StreamLogReader(DataSourceReader):
 
     Args:
         options: The options as Spark passes them.
+        decoding: How keys and values are decoded; None: they are bytes.
 
     Raises:
         InvalidOptionError: An option is unknown, does not apply, or is invalid.
     """
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str], decoding: "Decoding | None" = None) -> None:
         self._options = SourceOptions.parse(options, Use.BATCH_READ)
+        self._decoding = decoding
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks; called on the driver."""
@@ -97,7 +100,7 @@ class StreamLogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """Yield the records of one task; called in a worker."""
-        return read_task(partition, self._options)
+        return read_task(partition, self._options, self._decoding)
 
 
 def _plan_batch(view: OpenLogView, options: SourceOptions) -> list[OffsetRange]:
@@ -136,11 +139,19 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     Args:
         options: The options as Spark passes them.
+        decoding: How keys and values are decoded; None: they are bytes.
         clock: Measures waits for `minOffsetsPerTrigger`.
     """
 
-    def __init__(self, options: Mapping[str, str], *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        decoding: "Decoding | None" = None,
+        *,
+        clock: Clock | None = None,
+    ) -> None:
         self._given = dict(options)
+        self._decoding = decoding
         self._clock = clock or SystemClock()
         self._parsed: SourceOptions | None = None
         self._view: OpenLogView | None = None
@@ -339,7 +350,7 @@ class StreamLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """Yield the records of one task; called in a worker, which has only the options."""
-        return read_task(partition, self._options)
+        return read_task(partition, self._options, self._decoding)
 
     # ---- finished batches ---------------------------------------------------------------------
     def _record(self, finished: Mapping[str, object]) -> None:

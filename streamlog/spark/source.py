@@ -9,6 +9,11 @@ of its catalog (`location`, `owner`, `provider`, and each option again as `optio
 table is read later, Spark passes none of them, only the stored schema. So the schema of a table
 carries the options, as metadata of its first column.
 
+With options that decode, `schema()` asks for the reader's schemas, and this object keeps them:
+Spark pickles it after that call and makes every reader of the DataFrame from it. So all queries
+started from one DataFrame decode with the same schemas, also after a restart; a new `load()` asks
+again. A table asks at each read, and refuses a schema that is no longer the table's.
+
 This cannot serve a table whose statement lists the columns (Spark does not ask for a schema), nor
 `INSERT INTO` (Spark passes the schema of the rows); both are refused.
 
@@ -41,6 +46,7 @@ from streamlog.spark.source_options import SourceOptions
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
+    from streamlog.arrow.decoded_columns import Decoding
     from streamlog.spark.reader import StreamLogReader, StreamLogStreamReader
 
 __all__ = ["StreamLogSource"]
@@ -69,6 +75,9 @@ _TYPES: Final[Mapping[str, DataType]] = {
 class StreamLogSource(DataSource):
     """The log as a source and a sink of Spark."""
 
+    # How a read decodes, as found by `schema`; Spark pickles this object after that call.
+    _decoding: "Decoding | None" = None
+
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
@@ -78,8 +87,9 @@ class StreamLogSource(DataSource):
         """Return the columns, after all checks that are possible before a query starts.
 
         Raises:
-            InvalidOptionError: An option is unknown, misspelt or invalid.
+            InvalidOptionError: An option is unknown, misspelt or invalid; or a schema is.
             UnknownTopicError: The root or a topic named in the options does not exist.
+            UnavailableError: A schema registry cannot be reached.
         """
         from streamlog.arrow.subscription import check_topics
         from streamlog.arrow.views import open_read_roots
@@ -87,21 +97,25 @@ class StreamLogSource(DataSource):
         of_table = _options_of_statement(self.options)
         options = SourceOptions.parse(self.options if of_table is None else of_table, Use.READ)
         check_topics(open_read_roots(options.paths), options.choice)
-        if of_table is None:
+        self._decoding = _resolve(options)
+        if of_table is None and self._decoding is None:
             return spark_schema(options.columns)
-        return _schema_with_options(options.columns, of_table)
+        schema = _schema_of(options.columns, self._decoding)
+        if of_table is not None:
+            schema.fields[0].metadata = {_METADATA_KEY: json.dumps(of_table)}
+        return schema
 
     def reader(self, schema: StructType) -> "StreamLogReader":
         """Return the reader of a batch query."""
         from streamlog.spark.reader import StreamLogReader
 
-        return StreamLogReader(self._options_to_read(schema))
+        return StreamLogReader(*self._ways_to_read(schema))
 
     def streamReader(self, schema: StructType) -> "StreamLogStreamReader":
         """Return the reader of a streaming query."""
         from streamlog.spark.reader import StreamLogStreamReader
 
-        return StreamLogStreamReader(self._options_to_read(schema))
+        return StreamLogStreamReader(*self._ways_to_read(schema))
 
     def writer(
         self,
@@ -129,24 +143,49 @@ class StreamLogSource(DataSource):
 
         return stream_writer(self.options, schema, overwrite=overwrite)
 
-    def _options_to_read(self, schema: StructType) -> dict[str, str]:
-        """Return the options of a read; refuse a user-defined schema.
+    def _ways_to_read(self, schema: StructType) -> "tuple[dict[str, str], Decoding | None]":
+        """Return the options of a read, and how it decodes; refuse a user-defined schema.
 
         Raises:
             InvalidOptionError: The schema is another one, or a table has no options.
+            UnavailableError: A schema registry cannot be reached.
         """
         given = _options_of_reader(self.options, schema)
         options = SourceOptions.parse(given, Use.READ)
-        expected = spark_schema(options.columns)
-        got = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
+        decoding = self._decoding or _resolve(options)
+        expected = _described(_schema_of(options.columns, decoding))
+        got = _described(schema)
         if got != expected:
             raise InvalidOptionError(
                 "the schema of this source is fixed",
                 got=got,
                 expected=expected,
-                hint="remove .schema(); the option columns selects columns",
+                hint="remove .schema(); the option columns selects columns"
+                if decoding is None
+                else "remove .schema(), or create the table again: it has the schema of its "
+                "creation; the option valueSchema fixes one",
             )
-        return given
+        return given, decoding
+
+
+def _resolve(options: SourceOptions) -> "Decoding | None":
+    return None if options.decoding is None else options.decoding.resolve()
+
+
+def _schema_of(columns: tuple[str, ...], decoding: "Decoding | None") -> StructType:
+    """Return the columns as Spark's types."""
+    types = dict(_TYPES)
+    if decoding is not None:
+        from streamlog.arrow.decoded_columns import DecodedColumns
+        from streamlog.spark.decoded_types import spark_type_of
+
+        decoded = DecodedColumns(decoding, columns).schema
+        types |= {name: spark_type_of(decoded.field(name).type) for name in columns}
+    return StructType([StructField(name, types[name]) for name in columns])
+
+
+def _described(schema: StructType) -> str:
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
 
 
 # ---- tables of a catalog ----------------------------------------------------------------------
@@ -165,13 +204,6 @@ def _options_of_statement(options: Mapping[str, str]) -> dict[str, str] | None:
     }
     path = next((options[name] for name in _PATHS if name in options), None)
     return given if path is None else {**given, "path": path}
-
-
-def _schema_with_options(columns: tuple[str, ...], options: Mapping[str, str]) -> StructType:
-    """Return the schema of a new table, with the options of its statement as metadata."""
-    schema = StructType([StructField(name, _TYPES[name]) for name in columns])
-    schema.fields[0].metadata = {_METADATA_KEY: json.dumps(options)}
-    return schema
 
 
 def _options_of_reader(options: Mapping[str, str], schema: StructType) -> dict[str, str]:

@@ -22,6 +22,7 @@ from streamlog.query.checkpoint import local_path
 from streamlog.query.offsets import parse_partition_numbers
 from streamlog.records.record import IsolationLevel
 from streamlog.segment.filenames import parse_log_file_name
+from streamlog.spark.decoding_options import DecodingOptions
 from streamlog.spark.options import (
     Use,
     check_options,
@@ -94,6 +95,7 @@ class SourceOptions:
         parallelism: Number of tasks into which large ranges are split.
         max_decompressed_bytes: Limit of one decompressed batch; None: that of its topic.
         group_id: Name under which finished offsets are recorded; None: they are not.
+        decoding: What is decoded; None: keys and values are bytes.
     """
 
     paths: tuple[str, ...]
@@ -110,6 +112,7 @@ class SourceOptions:
     isolation: IsolationLevel
     max_decompressed_bytes: int | None
     group_id: str | None
+    decoding: DecodingOptions | None
 
     @classmethod
     def parse(cls, options: Mapping[str, str], use: Use) -> "SourceOptions":
@@ -124,9 +127,12 @@ class SourceOptions:
         """
         given = check_options(options, use)
         starting = "latest" if use is Use.STREAM_READ else "earliest"
+        paths = _parse_paths(given)
+        choice = _parse_choice_of_topics(given, paths)
+        decoding = DecodingOptions.parse(given, choice)
         parsed = cls(
-            paths=_parse_paths(given),
-            choice=_parse_choice_of_topics(given, _parse_paths(given)),
+            paths=paths,
+            choice=choice,
             starting=_parse_rule(given, "starting", default=starting),
             ending=_parse_rule(given, "ending", default="latest"),
             fail_on_data_loss=parse_boolean(given, "failOnDataLoss", default=True),
@@ -137,6 +143,7 @@ class SourceOptions:
             columns=choose_columns(
                 given.get("columns"),
                 include_headers=parse_boolean(given, "includeHeaders", default=False),
+                has_errors=decoding is not None,
             ),
             invalid_timestamps=parse_choice(
                 given, "invalidTimestamps", ("error", "null"), default="error"
@@ -151,6 +158,7 @@ class SourceOptions:
             ),
             max_decompressed_bytes=parse_integer(given, "maxDecompressedBytes", maximum=MAX_INT),
             group_id=_parse_group(given),
+            decoding=decoding,
         )
         if use is Use.BATCH_READ:
             _check_batch(parsed)

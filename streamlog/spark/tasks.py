@@ -20,6 +20,7 @@ from streamlog.fs.local import LocalFileSystem
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from streamlog.arrow.decoded_columns import Decoding
     from streamlog.arrow.schema import SinkSchema
     from streamlog.arrow.stage import StagePlan
     from streamlog.bucket.planned_topics import PlannedTopics
@@ -34,13 +35,16 @@ _TIMES: Final = 2
 _calls: dict[int, int] = {}
 
 
-def read_task(partition: InputPartition, options: "SourceOptions") -> "Iterator[pa.RecordBatch]":
+def read_task(
+    partition: InputPartition, options: "SourceOptions", decoding: "Decoding | None" = None
+) -> "Iterator[pa.RecordBatch]":
     """Yield the records of one task.
 
     Args:
         partition: A task of `pack_tasks`. Spark plans a batch without tasks as one task that
             holds None.
         options: The options of the query.
+        decoding: How keys and values are decoded; None: they are bytes.
     """
     from streamlog.arrow.decoder import ArrowDecoder
     from streamlog.arrow.planned import PlannedRange
@@ -48,14 +52,21 @@ def read_task(partition: InputPartition, options: "SourceOptions") -> "Iterator[
     from streamlog.partition.tiered import with_remote_segments
 
     fs, _ = with_remote_segments(LocalFileSystem(), options.paths)
-    yield from read_ranges(
+    decoded = None
+    if decoding is not None:
+        from streamlog.arrow.decoded_columns import DecodedColumns
+
+        decoded = DecodedColumns(decoding, options.columns)
+    columns = options.columns if decoded is None else decoded.raw
+    batches = read_ranges(
         [PlannedRange.unpack(fields) for fields in partition.value or ()],
-        decoder=ArrowDecoder(options.columns, invalid_timestamps=options.invalid_timestamps),
+        decoder=ArrowDecoder(columns, invalid_timestamps=options.invalid_timestamps),
         isolation=options.isolation,
         fail_on_data_loss=options.fail_on_data_loss,
         fs=fs,
         max_decompressed_bytes=options.max_decompressed_bytes,
     )
+    yield from batches if decoded is None else decoded.decode(batches)
     settle(os.getpid())
 
 

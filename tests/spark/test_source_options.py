@@ -223,3 +223,67 @@ def test_isolation_level_and_invalid_timestamps_are_closed_sets():
     assert options.invalid_timestamps == "null"
     refused("isolation", **{"kafka.isolation.level": "serializable"})
     refused("invalidTimestamps", invalidTimestamps="zero")
+
+
+# ---- decoding -----------------------------------------------------------------------------------
+def test_without_a_format_nothing_is_decoded():
+    assert parse().decoding is None
+    assert "_error" not in parse().columns
+
+
+def test_a_single_topic_gives_its_name_to_the_subjects(tmp_path):
+    options = parse(keyFormat="Avro", valueFormat="PROTOBUF", schemaRegistry="http://r:8081")
+
+    assert options.columns[-1] == "_error"
+    key, value = options.decoding.key, options.decoding.value
+    assert (key.format, key.subject, key.registry) == ("avro", "orders-key", "http://r:8081")
+    assert (value.format, value.subject, value.is_framed) == ("protobuf", "orders-value", True)
+    assert not options.decoding.fails_fast
+
+
+def test_what_is_decoded_is_spelled_out(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = parse(
+        valueFormat="protobuf", valueSchema="@order.proto", valueMessage="shop.Order",
+        schemaRegistry="schemas", schemaFraming="none", mode="failFast",
+    )  # fmt: skip
+
+    spec = options.decoding.value
+    assert spec.schema == f"@{tmp_path}/order.proto"
+    assert spec.registry == f"{tmp_path}/schemas"
+    assert (spec.subject, spec.message, spec.is_framed) == (None, "shop.Order", False)
+    assert options.decoding.key is None
+    assert options.decoding.fails_fast
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("option valueSchema requires valueFormat", {"valueSchema": "id INT"}),
+        ("keySubject requires keyFormat", {"valueFormat": "json", "keySubject": "s"}),
+        ("schemaRegistry requires valueFormat or keyFormat", {"schemaRegistry": "http://r"}),
+        ("mode requires", {"mode": "PERMISSIVE"}),
+        ("invalid value for option valueFormat", {"valueFormat": "xml"}),
+        ("invalid value for option mode", {"valueFormat": "json", "mode": "DROPMALFORMED"}),
+        ("both name", {"valueFormat": "avro", "valueSchema": '"int"', "valueSubject": "s"}),
+        (
+            "valueSubject is missing",
+            {"valueFormat": "avro", "schemaRegistry": "http://r", "subscribe": "a,b"},
+        ),
+        (
+            "valueSubject is missing",
+            {"valueFormat": "avro", "schemaRegistry": "http://r", "subscribePattern": "a.*"},
+        ),
+        ("neither a registry", {"valueFormat": "avro", "schemaRegistry": "s3://b/schemas"}),
+        ("schemaFraming", {"valueFormat": "avro", "valueSchema": '"int"', "schemaFraming": "x"}),
+    ],
+)
+def test_a_decoding_that_is_not_complete_is_refused(text, options):
+    refused(text, **options)
+
+
+def test_credentials_do_not_come_as_options():
+    error = refused(
+        "no credentials", valueFormat="avro", schemaRegistry="https://me:secret@registry"
+    )
+    assert "secret" not in str(error)
