@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from streamlog.arrow.json_sample import infer_json_schema
     from streamlog.arrow.table_writer import write_table
     from streamlog.arrow.tables import read_arrow, read_table
     from streamlog.cleaner.cleaner import LogCleaner
@@ -74,6 +75,7 @@ _HOME = {
     "LogOffsets": "partition.log_offsets",
     "OffsetAndTimestamp": "partition.segments",
     "read_table": "arrow.tables",
+    "infer_json_schema": "arrow.json_sample",
     "read_arrow": "arrow.tables",
     "write_table": "arrow.table_writer",
     "StreamLogError": "errors",
@@ -112,6 +114,7 @@ __all__ = [
     "LogOffsets",
     "OffsetAndTimestamp",
     "read_table",
+    "infer_json_schema",
     "read_arrow",
     "write_table",
     "StreamLogError",
