@@ -11,21 +11,39 @@ from typing import TYPE_CHECKING
 # No module of this package may have the name of a public function: importing the module would set
 # it as the package's attribute of that name, in place of the function.
 if TYPE_CHECKING:
+    from streamlog.spark.dead_letter_rows import (
+        dead_letters,
+        route_dead_letters,
+        with_dead_letters,
+    )
     from streamlog.spark.foreach_batch import append_batch
     from streamlog.spark.maintenance import maintain
     from streamlog.spark.progress import lag
     from streamlog.spark.query_metrics import export_metrics
     from streamlog.spark.spark_session import register, session
 
-__all__ = ["append_batch", "export_metrics", "lag", "maintain", "register", "session"]
+__all__ = [
+    "append_batch",
+    "dead_letters",
+    "export_metrics",
+    "lag",
+    "maintain",
+    "register",
+    "route_dead_letters",
+    "session",
+    "with_dead_letters",
+]
 
 _HOME = {
     "append_batch": "foreach_batch",
+    "dead_letters": "dead_letter_rows",
     "export_metrics": "query_metrics",
     "lag": "progress",
     "maintain": "maintenance",
     "register": "spark_session",
+    "route_dead_letters": "dead_letter_rows",
     "session": "spark_session",
+    "with_dead_letters": "dead_letter_rows",
 }
 
 if not TYPE_CHECKING:
