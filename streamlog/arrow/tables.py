@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
+from streamlog.arrow.decoded_columns import DecodedColumns, Decoding
 from streamlog.arrow.decoder import ArrowDecoder
+from streamlog.arrow.decoding_arguments import DecodingArguments
 from streamlog.arrow.log_view import (
     EARLIEST,
     LATEST,
@@ -79,15 +81,25 @@ def read_table(
     starting_timestamp: int | datetime | None = None,
     ending_timestamp: int | datetime | None = None,
     max_decompressed_bytes: int | None = None,
+    value_format: str | None = None,
+    key_format: str | None = None,
+    schema_registry: str | None = None,
+    value_schema: str | None = None,
+    key_schema: str | None = None,
+    value_subject: str | None = None,
+    key_subject: str | None = None,
+    value_message: str | None = None,
+    key_message: str | None = None,
+    schema_framing: str = "confluent",
+    mode: str = "PERMISSIVE",
 ) -> pa.Table:
     """Return records as one Arrow table in memory; for the arguments see `read_arrow`.
 
     Large partitions are read in pieces, by one thread per processor. If a partition cannot be
     read, no table is returned; the error names all such partitions and how to select the others.
     """
-    plan = _Plan.of(
-        path,
-        topic,
+    return _Plan.of(
+        *(path, topic),
         partitions=partitions,
         columns=columns,
         include_headers=include_headers,
@@ -95,20 +107,14 @@ def read_table(
         invalid_timestamps=invalid_timestamps,
         span=_TableRange.of(starting_offsets, ending_offsets, starting_timestamp, ending_timestamp),
         max_decompressed_bytes=max_decompressed_bytes,
-    )
-    threads = os.cpu_count() or 1
-    pieces: list[_Piece] = []
-    for part in plan.ranges:
-        with plan.unreadable.noting(part.topic_partition):
-            pieces += plan.cut(part, threads)
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            batches = [batch for part in pool.map(plan.read_whole, pieces) for batch in part]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    plan.raise_if_unreadable()
-    return pa.Table.from_batches(batches, plan.decoder().schema)
+        decoding=DecodingArguments(
+            (key_format, value_format),
+            (key_schema, value_schema),
+            (key_subject, value_subject),
+            (key_message, value_message),
+            *(schema_registry, schema_framing, mode),
+        ),
+    ).table()
 
 
 def read_arrow(
@@ -125,6 +131,17 @@ def read_arrow(
     starting_timestamp: int | datetime | None = None,
     ending_timestamp: int | datetime | None = None,
     max_decompressed_bytes: int | None = None,
+    value_format: str | None = None,
+    key_format: str | None = None,
+    schema_registry: str | None = None,
+    value_schema: str | None = None,
+    key_schema: str | None = None,
+    value_subject: str | None = None,
+    key_subject: str | None = None,
+    value_message: str | None = None,
+    key_message: str | None = None,
+    schema_framing: str = "confluent",
+    mode: str = "PERMISSIVE",
 ) -> pa.RecordBatchReader:
     """Return records as a stream of Arrow record batches, up to the end of the log at this time.
 
@@ -148,6 +165,18 @@ def read_arrow(
         ending_timestamp: Instead: end before the first record with this time or later.
         max_decompressed_bytes: Limit of one decompressed batch, if that of its topic
             (`streamlog.max.decompressed.bytes`, at least 64 MiB) is too low.
+        value_format: `json`, `avro` or `protobuf`: `value` has the type of the schema, and a last
+            column `_error` says which records could not be decoded, and why.
+        key_format: The same for `key`.
+        schema_registry: URL of a schema registry, or a directory of schemas.
+        value_schema: The reader's schema: its text or `@FILE`; for JSON a Spark DDL.
+        key_schema: The same for `key`.
+        value_subject: Instead: the subject in the registry; TOPIC-value by default.
+        key_subject: The same for `key`; TOPIC-key by default.
+        value_message: Full name of the Protobuf message; by default the first of the schema.
+        key_message: The same for `key`.
+        schema_framing: `confluent`: values begin with the id of their schema; or `none`.
+        mode: `PERMISSIVE`, or `FAILFAST` to raise for the first record that cannot be decoded.
 
     Returns:
         A reader with the schema of the Spark source, partition by partition in order of offsets.
@@ -157,13 +186,15 @@ def read_arrow(
         UnknownTopicError: No such path, topic or partition.
         InvalidOptionError: An unknown column, or an invalid argument.
         OffsetOutOfRangeError: A partition does not have the given offset.
+        UnknownSchemaError: The registry does not know the subject.
+        InvalidRecordError: A record cannot be decoded, with `mode="FAILFAST"`.
+        RegistryError: The registry cannot be reached.
         CorruptDataError: A batch is damaged. Raised after everything else was read, including the
             records before the damage; names every partition that cannot be read.
         StorageError: The disk or its permissions prevent reading; raised in the same way.
     """
-    plan = _Plan.of(
-        path,
-        topic,
+    return _Plan.of(
+        *(path, topic),
         partitions=partitions,
         columns=columns,
         include_headers=include_headers,
@@ -171,9 +202,14 @@ def read_arrow(
         invalid_timestamps=invalid_timestamps,
         span=_TableRange.of(starting_offsets, ending_offsets, starting_timestamp, ending_timestamp),
         max_decompressed_bytes=max_decompressed_bytes,
-    )
-    decoder = plan.decoder()
-    return pa.RecordBatchReader.from_batches(decoder.schema, plan.read_all(decoder))
+        decoding=DecodingArguments(
+            (key_format, value_format),
+            (key_schema, value_schema),
+            (key_subject, value_subject),
+            (key_message, value_message),
+            *(schema_registry, schema_framing, mode),
+        ),
+    ).reader()
 
 
 class _Piece(NamedTuple):
@@ -194,6 +230,7 @@ class _Plan:
 
     ranges: list[PlannedRange]
     columns: tuple[str, ...]
+    decoding: Decoding | None
     isolation: IsolationLevel
     invalid_timestamps: str
     max_decompressed_bytes: int | None
@@ -214,10 +251,14 @@ class _Plan:
         invalid_timestamps: str,
         span: "_TableRange",
         max_decompressed_bytes: int | None,
+        decoding: DecodingArguments,
     ) -> "_Plan":
         """Return the plan for the arguments of `read_arrow`."""
+        resolved = decoding.resolve(topic)
         chosen = choose_columns(
-            None if columns is None else ",".join(columns), include_headers=include_headers
+            None if columns is None else ",".join(columns),
+            include_headers=include_headers,
+            has_errors=resolved is not None,
         )
         if invalid_timestamps not in ("error", "null"):
             raise InvalidOptionError(
@@ -235,6 +276,7 @@ class _Plan:
         return cls(
             ranges=ranges,
             columns=chosen,
+            decoding=resolved,
             isolation=level,
             invalid_timestamps=invalid_timestamps,
             max_decompressed_bytes=max_decompressed_bytes,
@@ -243,8 +285,40 @@ class _Plan:
         )
 
     def decoder(self, **sizes: int) -> ArrowDecoder:
-        """Return a new decoder; each thread needs its own."""
-        return ArrowDecoder(self.columns, invalid_timestamps=self.invalid_timestamps, **sizes)
+        """Return a new decoder of records; each thread needs its own."""
+        columns = self.decoded_columns()
+        raw = self.columns if columns is None else columns.raw
+        return ArrowDecoder(raw, invalid_timestamps=self.invalid_timestamps, **sizes)
+
+    def decoded_columns(self) -> DecodedColumns | None:
+        """Return what decodes keys and values, if they are decoded; each thread needs its own."""
+        return None if self.decoding is None else DecodedColumns(self.decoding, self.columns)
+
+    def reader(self) -> pa.RecordBatchReader:
+        """Return the records as a stream."""
+        decoder, decoded = self.decoder(), self.decoded_columns()
+        batches = self.read_all(decoder)
+        if decoded is None:
+            return pa.RecordBatchReader.from_batches(decoder.schema, batches)
+        return pa.RecordBatchReader.from_batches(decoded.schema, decoded.decode(batches))
+
+    def table(self) -> pa.Table:
+        """Return the records, read by several threads."""
+        threads = os.cpu_count() or 1
+        pieces: list[_Piece] = []
+        for part in self.ranges:
+            with self.unreadable.noting(part.topic_partition):
+                pieces += self.cut(part, threads)
+        with ThreadPoolExecutor(threads) as pool:
+            try:
+                batches = [batch for part in pool.map(self.read_whole, pieces) for batch in part]
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        self.raise_if_unreadable()
+        decoded = self.decoded_columns()
+        schema = self.decoder().schema if decoded is None else decoded.schema
+        return pa.Table.from_batches(batches, schema)
 
     def cut(self, part: PlannedRange, most: int) -> list["_Piece"]:
         """Split a range into at most `most` pieces, each large enough for a thread."""
@@ -305,7 +379,8 @@ class _Plan:
             for batch in self._read(piece.part, decoder, fetch_bytes=piece.fetch_bytes):
                 if not self.unreadable:
                     kept.append(batch)
-        return kept
+        columns = self.decoded_columns()
+        return kept if columns is None else list(columns.decode(kept))
 
 
 def _plan_ranges(

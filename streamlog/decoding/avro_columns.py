@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from streamlog.decoding.avro_schema import AvroSchema, Schema, decimal_of, kind_of, logical_of
 from streamlog.decoding.column_layout import BYTES, FIXED, LIST, STRUCT, WORD
-from streamlog.decoding.columns import Meaning, Node, Tree
+from streamlog.decoding.columns import ColumnNode, ColumnTree, Meaning
 from streamlog.errors import InvalidOptionError
 
 __all__ = ["AvroColumns", "UnionNode", "map_entries"]
@@ -67,8 +67,8 @@ class UnionNode:
         is_struct: Whether the members are fields of `node`.
     """
 
-    node: Node
-    members: tuple[Node | None, ...]
+    node: ColumnNode
+    members: tuple[ColumnNode | None, ...]
     is_struct: bool
 
 
@@ -83,7 +83,7 @@ class AvroColumns:
     """
 
     schema: AvroSchema
-    tree: Tree = field(default_factory=Tree)
+    tree: ColumnTree = field(default_factory=ColumnTree)
     unions: dict[int, UnionNode] = field(default_factory=dict)
     _open: list[str] = field(default_factory=list)
 
@@ -98,7 +98,7 @@ class AvroColumns:
         columns._add(schema.root, "", None)
         return columns
 
-    def _add(self, schema: Schema, path: str, above: Node | None) -> Node:
+    def _add(self, schema: Schema, path: str, above: ColumnNode | None) -> ColumnNode:
         found = self.schema.resolved(schema)
         kind = kind_of(found)
         if kind == "union":
@@ -120,7 +120,9 @@ class AvroColumns:
             return node
         return self._add_leaf(found, kind, path, above)
 
-    def _add_leaf(self, found: Schema, kind: str, path: str, above: Node | None) -> Node:
+    def _add_leaf(
+        self, found: Schema, kind: str, path: str, above: ColumnNode | None
+    ) -> ColumnNode:
         logical = logical_of(found)
         if kind == "enum":
             return self.tree.add(
@@ -155,7 +157,7 @@ class AvroColumns:
         arrow = _LOGICAL.get(logical or "", plain)
         return self.tree.add(storage, path, above, type=arrow, meaning=meaning)
 
-    def _add_record(self, found: Schema, path: str, above: Node | None) -> Node:
+    def _add_record(self, found: Schema, path: str, above: ColumnNode | None) -> ColumnNode:
         name = found["name"]
         if name in self._open:
             raise InvalidOptionError(
@@ -174,7 +176,7 @@ class AvroColumns:
         self._open.pop()
         return node
 
-    def _add_union(self, branches: list[Schema], path: str, above: Node | None) -> Node:
+    def _add_union(self, branches: list[Schema], path: str, above: ColumnNode | None) -> ColumnNode:
         kinds = [kind_of(self.schema.resolved(branch)) for branch in branches]
         some = [branch for branch, kind in zip(branches, kinds, strict=True) if kind != "null"]
         is_plain = all(isinstance(branch, str) for branch in some)
@@ -194,7 +196,7 @@ class AvroColumns:
             self.unions[node.index] = UnionNode(node, members, is_struct=False)
             return node
         node = self.tree.add(STRUCT, path, above)
-        added: list[Node | None] = []
+        added: list[ColumnNode | None] = []
         for branch, kind in zip(branches, kinds, strict=True):
             place = f"{path}.member{len(node.children)}".lstrip(".")
             added.append(None if kind == "null" else self._add(branch, place, node))
@@ -205,7 +207,9 @@ class AvroColumns:
         return node
 
 
-def map_entries(tree: Tree, path: str, above: Node | None) -> tuple[Node, Node]:
+def map_entries(
+    tree: ColumnTree, path: str, above: ColumnNode | None
+) -> tuple[ColumnNode, ColumnNode]:
     """Add a map without its key and value; return it and the struct of its entries."""
     node = tree.add(LIST, path, above)
     return node, tree.add(STRUCT, f"{path}[]", node)

@@ -16,7 +16,7 @@ from streamlog.decoding import avro_layout as a
 from streamlog.decoding.avro_columns import AvroColumns, UnionNode
 from streamlog.decoding.avro_schema import AvroSchema, Schema, decimal_of, kind_of, logical_of
 from streamlog.decoding.column_layout import FIXED
-from streamlog.decoding.columns import Node
+from streamlog.decoding.columns import ColumnNode
 from streamlog.errors import InvalidOptionError
 
 __all__ = ["AvroPrograms", "Mismatch"]
@@ -136,7 +136,7 @@ class AvroPrograms:
         self._path, self._depth = before, self._depth - 1
 
     # ---- reading ---------------------------------------------------------------------------------
-    def _read(self, writer: Schema, reader: Schema, node: Node) -> None:
+    def _read(self, writer: Schema, reader: Schema, node: ColumnNode) -> None:
         """Emit what reads a value of the writer's schema into a column."""
         writer, reader = self._writer.resolved(writer), self._columns.schema.resolved(reader)
         with self._at(node.path):
@@ -147,7 +147,7 @@ class AvroPrograms:
             else:
                 self._read_same(writer, reader, node)
 
-    def _read_branch(self, branch: Schema, reader: Schema, node: Node) -> None:
+    def _read_branch(self, branch: Schema, reader: Schema, node: ColumnNode) -> None:
         before = self._here, self._depth, self._path
         try:
             self._read(branch, reader, node)
@@ -184,7 +184,7 @@ class AvroPrograms:
             else:
                 self._put_nulls(member)
 
-    def _read_member(self, writer: Schema, branch: Schema, node: Node) -> None:
+    def _read_member(self, writer: Schema, branch: Schema, node: ColumnNode) -> None:
         """Read into the only column of a union; `int` and `long` may share one of longs."""
         if branch == "int" and node.type.bit_width == 64 and logical_of(branch) is None:
             branch = "long"
@@ -213,7 +213,7 @@ class AvroPrograms:
     def _is_promotable(self, writer: Schema, reader: Schema) -> bool:
         return (kind_of(writer), kind_of(reader)) in _PROMOTIONS and _logical_fits(writer, reader)
 
-    def _read_same(self, writer: Schema, reader: Schema, node: Node) -> None:
+    def _read_same(self, writer: Schema, reader: Schema, node: ColumnNode) -> None:
         """Read where neither schema is a union."""
         kind = kind_of(writer)
         if not _logical_fits(writer, reader):
@@ -227,13 +227,13 @@ class AvroPrograms:
         else:
             raise self._mismatch(writer, reader, node)
 
-    def _mismatch(self, writer: Schema, reader: Schema, node: Node) -> Mismatch:
+    def _mismatch(self, writer: Schema, reader: Schema, node: ColumnNode) -> Mismatch:
         where = f"field {node.path}: " if node.path else ""
         return Mismatch(
             f"{where}the writer has {_name(writer)}, the reader expects {_name(reader)}"
         )
 
-    def _read_plain(self, kind: str, reader: Schema, node: Node) -> None:
+    def _read_plain(self, kind: str, reader: Schema, node: ColumnNode) -> None:
         logical = logical_of(reader)
         if logical == "decimal":
             self._emit(a.DECIMAL, node.index, self._bounds(reader, node))
@@ -242,10 +242,10 @@ class AvroPrograms:
         factor = _FACTORS.get(logical or "", 1) if todo in (a.INT, a.LONG) else 0
         self._emit(todo, node.index, factor)
 
-    def _read_null(self, writer: Schema, reader: Schema, node: Node) -> None:
+    def _read_null(self, writer: Schema, reader: Schema, node: ColumnNode) -> None:
         self._emit(a.NULL, node.index)
 
-    def _read_fixed(self, writer: Schema, reader: Schema, node: Node) -> None:
+    def _read_fixed(self, writer: Schema, reader: Schema, node: ColumnNode) -> None:
         size = writer["size"]
         if size != reader["size"]:
             raise self._mismatch(writer, reader, node)
@@ -254,7 +254,7 @@ class AvroPrograms:
         else:
             self._emit(a.FIXED_BYTES, node.index, size)
 
-    def _bounds(self, schema: Schema, node: Node) -> int:
+    def _bounds(self, schema: Schema, node: ColumnNode) -> int:
         """Put the least and the greatest value of a decimal into the pool."""
         place = len(self.pool)
         most = 10 ** decimal_of(schema)[0] - 1
@@ -262,19 +262,19 @@ class AvroPrograms:
             self.pool += bound.to_bytes(node.width, "little", signed=True)
         return place
 
-    def _read_enum(self, writer: Schema, reader: Schema, node: Node) -> None:
+    def _read_enum(self, writer: Schema, reader: Schema, node: ColumnNode) -> None:
         symbols = {symbol: number for number, symbol in enumerate(reader["symbols"])}
         default = symbols.get(reader.get("default"), -1)
         place = len(self.numbers)
         self.numbers += (symbols.get(symbol, default) for symbol in writer["symbols"])
         self._emit(a.ENUM, node.index, place, len(writer["symbols"]))
 
-    def _read_array(self, writer: Schema, reader: Schema, node: Node) -> None:
+    def _read_array(self, writer: Schema, reader: Schema, node: ColumnNode) -> None:
         child = node.children[0]
         self._items(writer["items"], lambda: self._read(writer["items"], reader["items"], child))
         self._emit(a.END_LIST, node.index, child.index)
 
-    def _read_map(self, writer: Schema, reader: Schema, node: Node) -> None:
+    def _read_map(self, writer: Schema, reader: Schema, node: ColumnNode) -> None:
         entries = node.children[0]
         key, value = entries.children
 
@@ -295,7 +295,7 @@ class AvroPrograms:
         self._emit(a.JUMP, top)
         self._point(top)
 
-    def _read_record(self, writer: Schema, reader: Schema, node: Node) -> None:
+    def _read_record(self, writer: Schema, reader: Schema, node: ColumnNode) -> None:
         self._emit(a.VALID, node.index)
         targets: dict[str, int] = {}
         for number, field in enumerate(reader["fields"]):
@@ -320,11 +320,11 @@ class AvroPrograms:
                 self._put_default(field["type"], field["default"], child)
 
     # ---- what a value does not contain -----------------------------------------------------------
-    def _put_nulls(self, node: Node) -> None:
+    def _put_nulls(self, node: ColumnNode) -> None:
         for each in node.of_each_row():
             self._emit(a.NULL, each.index)
 
-    def _put_default(self, schema: Schema, default: Any, node: Node) -> None:
+    def _put_default(self, schema: Schema, default: Any, node: ColumnNode) -> None:
         """Emit a reader's default.
 
         Raises:
@@ -377,7 +377,9 @@ class AvroPrograms:
         }
         return fits.get(kind, isinstance(default, str))
 
-    def _put_composed_default(self, kind: str, found: Schema, default: Any, node: Node) -> None:
+    def _put_composed_default(
+        self, kind: str, found: Schema, default: Any, node: ColumnNode
+    ) -> None:
         if kind == "record":
             self._emit(a.VALID, node.index)
             for field, child in zip(found["fields"], node.children, strict=True):
@@ -396,7 +398,7 @@ class AvroPrograms:
                 self._put_default(found["values"], item, value)
         self._emit(a.END_LIST, node.index, child.index)
 
-    def _put_leaf_default(self, kind: str, found: Schema, default: Any, node: Node) -> None:
+    def _put_leaf_default(self, kind: str, found: Schema, default: Any, node: ColumnNode) -> None:
         if kind == "null":
             self._emit(a.NULL, node.index)
         elif kind == "enum":
@@ -417,7 +419,7 @@ class AvroPrograms:
         else:
             self._put_bytes(_default_bytes(default, found, node), node)
 
-    def _put_bytes(self, value: bytes, node: Node) -> None:
+    def _put_bytes(self, value: bytes, node: ColumnNode) -> None:
         self._emit(a.BYTES_OF, node.index, len(self.pool), len(value))
         self.pool += value
 
@@ -475,7 +477,7 @@ class AvroPrograms:
         return 0 if kind == "null" else 1
 
 
-_COMPOSED: Final[dict[str, Callable[[AvroPrograms, Schema, Schema, Node], None]]] = {
+_COMPOSED: Final[dict[str, Callable[[AvroPrograms, Schema, Schema, ColumnNode], None]]] = {
     "null": AvroPrograms._read_null,
     "record": AvroPrograms._read_record,
     "array": AvroPrograms._read_array,
@@ -485,7 +487,7 @@ _COMPOSED: Final[dict[str, Callable[[AvroPrograms, Schema, Schema, Node], None]]
 }
 
 
-def _default_bytes(default: str, found: Schema, node: Node) -> bytes:
+def _default_bytes(default: str, found: Schema, node: ColumnNode) -> bytes:
     """Return a default of bytes or fixed; its characters are bytes."""
     value = default.encode("latin-1")
     if logical_of(found) == "decimal":

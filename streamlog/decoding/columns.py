@@ -48,7 +48,7 @@ from streamlog.decoding.column_layout import (
 from streamlog.errors import InvalidOptionError, LimitExceededError
 from streamlog.records.layout import MAX_INT32
 
-__all__ = ["MAX_NODES", "Columns", "Meaning", "Node", "Tree"]
+__all__ = ["MAX_NODES", "Columns", "Meaning", "ColumnNode", "ColumnTree"]
 
 MAX_NODES: Final = 10_000
 MAX_DEPTH: Final = 60
@@ -73,7 +73,7 @@ class Meaning(Enum):
 
 
 @dataclass(slots=True)
-class Node:
+class ColumnNode:
     """One node of a type.
 
     Attributes:
@@ -93,12 +93,12 @@ class Node:
     path: str
     index: int
     is_repeated: bool
-    children: list["Node"] = field(default_factory=list)
+    children: list["ColumnNode"] = field(default_factory=list)
     width: int = 0
     meaning: Meaning = Meaning.PLAIN
     symbols: Sequence[str] | dict[int, str] = ()
 
-    def of_each_row(self) -> Iterator["Node"]:
+    def of_each_row(self) -> Iterator["ColumnNode"]:
         """Yield this node and those below it that are not below a list of it."""
         yield self
         if self.kind == STRUCT:
@@ -106,23 +106,23 @@ class Node:
                 yield from child.of_each_row()
 
 
-class Tree:
+class ColumnTree:
     """The nodes of one type, numbered in the order they are added."""
 
     def __init__(self) -> None:
-        self.nodes: list[Node] = []
+        self.nodes: list[ColumnNode] = []
 
     def add(
         self,
         kind: int,
         path: str,
-        above: Node | None,
+        above: ColumnNode | None,
         *,
         type: pa.DataType | None = None,
         width: int = 0,
         meaning: Meaning = Meaning.PLAIN,
         symbols: Sequence[str] | dict[int, str] = (),
-    ) -> Node:
+    ) -> ColumnNode:
         """Add a node; the types of structs and lists are set once their children are known.
 
         Raises:
@@ -135,7 +135,9 @@ class Tree:
                 hint="give a reader's schema that leaves out some fields",
             )
         is_repeated = above is not None and (above.is_repeated or above.kind == LIST)
-        found = Node(kind, type, path, len(self.nodes), is_repeated, [], width, meaning, symbols)
+        found = ColumnNode(
+            kind, type, path, len(self.nodes), is_repeated, [], width, meaning, symbols
+        )
         self.nodes.append(found)
         if above is not None:
             above.children.append(found)
@@ -159,7 +161,7 @@ class Columns:
         data: uint8[bytes].
     """
 
-    def __init__(self, tree: Tree, rows: int, size: int) -> None:
+    def __init__(self, tree: ColumnTree, rows: int, size: int) -> None:
         self._tree, self._rows, self._grown_at = tree, rows, -1
         self.nodes = np.zeros((len(tree.nodes), NODE_WIDTH), np.int64)
         self.saved = np.zeros((len(tree.nodes), 2), np.int64)
@@ -216,7 +218,7 @@ class Columns:
         """
         return self._built(self._tree.nodes[0])
 
-    def _built(self, node: Node) -> pa.Array:
+    def _built(self, node: ColumnNode) -> pa.Array:
         row = self.nodes[node.index]
         base, count = int(row[BASE]), int(row[COUNT])
         words, valid = self.words[base : base + count], self.valid[base : base + count]
@@ -249,7 +251,7 @@ class Columns:
         return _of_words(node, words, validity, nulls)
 
 
-def _other(node: Node) -> int:
+def _other(node: ColumnNode) -> int:
     if node.kind == LIST:
         return node.children[0].index
     return node.width
@@ -270,7 +272,7 @@ def _validity(valid: NDArray[np.uint8]) -> tuple[pa.Buffer | None, int]:
     return pa.py_buffer(np.packbits(valid, bitorder="little")), nulls
 
 
-def _offsets(ends: NDArray[np.int64], node: Node) -> pa.Buffer:
+def _offsets(ends: NDArray[np.int64], node: ColumnNode) -> pa.Buffer:
     if len(ends) and ends[-1] > MAX_INT32:
         raise LimitExceededError(
             f"column {node.path or 'value'} is too large for one array",
@@ -300,7 +302,7 @@ def _without_repeated_keys(
 
 
 def _of_known_message(
-    node: Node, children: list[pa.Array], validity: pa.Buffer | None, nulls: int
+    node: ColumnNode, children: list[pa.Array], validity: pa.Buffer | None, nulls: int
 ) -> pa.Array:
     """Return a message that stands for a plain value."""
     if node.meaning is Meaning.WRAPPER:
@@ -315,7 +317,7 @@ def _of_known_message(
 
 
 def _of_words(
-    node: Node, words: NDArray[np.int64], validity: pa.Buffer | None, nulls: int
+    node: ColumnNode, words: NDArray[np.int64], validity: pa.Buffer | None, nulls: int
 ) -> pa.Array:
     kind, count = node.type, len(words)
     if node.meaning in (Meaning.SYMBOL, Meaning.NUMBERED_SYMBOL):
@@ -335,7 +337,7 @@ def _of_words(
 
 
 def _of_symbols(
-    node: Node, words: NDArray[np.int64], validity: pa.Buffer | None, nulls: int
+    node: ColumnNode, words: NDArray[np.int64], validity: pa.Buffer | None, nulls: int
 ) -> pa.Array:
     names = node.symbols
     if isinstance(names, dict):
@@ -352,7 +354,7 @@ def _of_symbols(
 
 
 def _of_fixed(
-    node: Node, count: int, validity: pa.Buffer | None, nulls: int, data: NDArray[np.uint8]
+    node: ColumnNode, count: int, validity: pa.Buffer | None, nulls: int, data: NDArray[np.uint8]
 ) -> pa.Array:
     if pa.types.is_decimal(node.type):
         return pa.Array.from_buffers(

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from streamlog.decoding import protobuf_layout as p
 from streamlog.decoding.column_layout import BYTES, LIST, STRUCT, WORD
-from streamlog.decoding.columns import Meaning, Node, Tree
+from streamlog.decoding.columns import ColumnNode, ColumnTree, Meaning
 from streamlog.errors import InvalidOptionError
 
 __all__ = ["ProtobufColumns"]
@@ -84,7 +84,7 @@ class ProtobufColumns:
     """
 
     def __init__(self, message: Any) -> None:
-        self.tree = Tree()
+        self.tree = ColumnTree()
         self.names: list[str] = []
         self._tables: list[list[int]] = []
         self._fields: list[list[list[int]]] = []  # of each table
@@ -115,7 +115,7 @@ class ProtobufColumns:
             np.frombuffer(bytes(self._pool), np.uint8),
         )
 
-    def _add_message(self, message: Any, node: Node, begins: list[list[int]]) -> int:
+    def _add_message(self, message: Any, node: ColumnNode, begins: list[list[int]]) -> int:
         """Add the fields of a message to its struct; return its table.
 
         Args:
@@ -139,7 +139,7 @@ class ProtobufColumns:
         self._finish_struct(message, node, table)
         return table
 
-    def _finish_struct(self, message: Any, node: Node, table: int) -> None:
+    def _finish_struct(self, message: Any, node: ColumnNode, table: int) -> None:
         name = message.full_name
         fields = [
             (field.name, child.type)
@@ -154,7 +154,7 @@ class ProtobufColumns:
         else:
             node.type = pa.struct(fields)
 
-    def _add_oneofs(self, message: Any, table: int, columns: dict[str, Node]) -> None:
+    def _add_oneofs(self, message: Any, table: int, columns: dict[str, ColumnNode]) -> None:
         for oneof in message.oneofs:
             first = len(self._members)
             for field in oneof.fields:
@@ -164,7 +164,9 @@ class ProtobufColumns:
                 if row[p.NUMBER] in {field.number for field in oneof.fields}:
                     row[p.FIRST_MEMBER], row[p.MEMBERS_END] = first, len(self._members)
 
-    def _add_field(self, field: Any, above: Node, table: int, begins: list[list[int]]) -> Node:
+    def _add_field(
+        self, field: Any, above: ColumnNode, table: int, begins: list[list[int]]
+    ) -> ColumnNode:
         path = f"{above.path}.{field.name}".lstrip(".")
         if field.is_repeated:
             return self._add_repeated(field, path, above, table, begins)
@@ -181,8 +183,8 @@ class ProtobufColumns:
         return node
 
     def _add_repeated(
-        self, field: Any, path: str, above: Node, table: int, begins: list[list[int]]
-    ) -> Node:
+        self, field: Any, path: str, above: ColumnNode, table: int, begins: list[list[int]]
+    ) -> ColumnNode:
         node = self.tree.add(LIST, path, above)
         if self._is_struct(field):
             child = self.tree.add(STRUCT, f"{path}[]", node)
@@ -206,10 +208,10 @@ class ProtobufColumns:
         self,
         field: Any,
         kind: int,
-        node: Node,
+        node: ColumnNode,
         table: int,
         *,
-        above: Node | None = None,
+        above: ColumnNode | None = None,
         inside: tuple[Any, list[list[int]]] | None = None,
     ) -> None:
         row = [field.number, kind, node.index, -1 if above is None else above.index, 0, 0, 0]
@@ -226,7 +228,7 @@ class ProtobufColumns:
             )
         return field.type == _MESSAGE and field.message_type.full_name not in self._open
 
-    def _add_scalar(self, field: Any, path: str, above: Node) -> tuple[int, Node]:
+    def _add_scalar(self, field: Any, path: str, above: ColumnNode) -> tuple[int, ColumnNode]:
         is_bytes = field.type == _MESSAGE
         kind, storage, arrow, meaning = _SCALARS[12 if is_bytes else field.type]
         symbols = {}
@@ -236,7 +238,7 @@ class ProtobufColumns:
         node = self.tree.add(storage, path, above, type=arrow, meaning=meaning, symbols=symbols)
         return kind, node
 
-    def _begin_of(self, field: Any, node: Node) -> list[int]:
+    def _begin_of(self, field: Any, node: ColumnNode) -> list[int]:
         if field.has_presence and not _is_entry(field.containing_type):
             return [node.index, p.PUT_NULL, 0, 0]
         default = b"" if field.type == _MESSAGE else field.default_value

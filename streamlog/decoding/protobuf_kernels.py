@@ -62,7 +62,7 @@ def decode_protobuf(
         buffers: Words, validity and bytes, as of `Columns`.
         errors: int64[n, 3], filled where a value is bad: a negative number of `protobuf_layout`,
             the position in the bytes of all values, the table that was being read.
-        stack: int64[2 * MAX_DEPTH], scratch.
+        stack: int64[2 * MAX_DEPTH], scratch; columns are never nested as deep.
         first: The row to begin with.
 
     Returns:
@@ -106,7 +106,6 @@ def _run(
 ) -> tuple[int, int, int]:
     """Read one value; return the status, the position and the table."""
     tables, fields, begins, members, pool = program
-    words = buffers[0]
     table = int64(0)
     depth = int64(0)
     hint = int64(0)
@@ -115,20 +114,16 @@ def _run(
     while True:
         before = position
         if position == end:
-            if not _is_time(tables, table, nodes, words):
-                return p.BAD_TIME, position, table
-            if depth == 0:
-                return p.GOOD, position, table
+            is_time = _is_time(tables, table, nodes, buffers[0])
+            if depth == 0 or not is_time:
+                return (p.GOOD if is_time else p.BAD_TIME), position, table
             depth -= 1
             table = stack[2 * depth]
             end = stack[2 * depth + 1]
-            hint = int64(0)
             continue
-        tag, position = _read_varint(data, position, end)
+        tag, position = _read_tag(data, position, end)
         if position < 0:
             return position, before, table
-        if tag < 8 or tag >> 3 > p.MAX_FIELD_NUMBER:
-            return p.BAD_TAG, before, table
         field = _find(tables, fields, table, tag >> 3, hint)
         wire = tag & 7
         if field < 0:
@@ -137,14 +132,13 @@ def _run(
             size, position = _read_size(data, position, end)
             if position >= 0:
                 status = _enter(program, field, nodes, buffers)
-                if status < 0 or 2 * depth + 2 > stack.size:
-                    return min(status, -1), before, table
+                if status < 0:
+                    return status, before, table
                 stack[2 * depth] = table
                 stack[2 * depth + 1] = end
                 depth += 1
                 table = fields[field, p.TABLE]
                 end = position + size
-                hint = int64(0)
         else:
             hint = field + 1
             position = _read_field(
@@ -180,6 +174,15 @@ def _read_longer(data: NDArray[np.uint8], position: int, end: int) -> tuple[int,
         if group < 0x80:
             return value, position + byte + 1
     return value, p.LONG_NUMBER
+
+
+@inlined
+def _read_tag(data: NDArray[np.uint8], position: int, end: int) -> tuple[int, int]:
+    """Return number and wire type of a field, and the position after them or a negative status."""
+    tag, after = _read_varint(data, position, end)
+    if after >= 0 and (tag < 8 or tag >> 3 > p.MAX_FIELD_NUMBER):
+        after = int64(p.BAD_TAG)
+    return tag, after
 
 
 @inlined
@@ -494,12 +497,10 @@ def _skip(
             position = _skip_plain(data, position, end, wire)
         if position < 0 or height == base:
             return position
-        tag, position = _read_varint(data, position, end)
+        tag, position = _read_tag(data, position, end)
         if position < 0:
             return position
         number = tag >> 3
-        if tag < 8 or number > p.MAX_FIELD_NUMBER:
-            return p.BAD_TAG
         wire = tag & 7
 
 

@@ -1,13 +1,17 @@
 """Protobuf schemas: `.proto` text compiled by protoc, as part of grpcio-tools, or descriptors.
 
 protoc runs in a process of its own: it reports errors on its standard error only, and a text that
-makes it crash costs nothing else.
+makes it crash costs nothing else. Some clients register a `FileDescriptorProto` in base64 instead
+of a text, Confluent's for Python among them, and some registries return it as it is.
 """
 
+import base64
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +24,8 @@ __all__ = ["ProtobufSchema", "parse_protobuf"]
 
 _MAIN: Final = "schema.proto"
 _RESULT: Final = "descriptors"
+_GOOGLES: Final = "google/protobuf/"
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}\s*")
 _TIMEOUT_S: Final = 60
 _SHOWN_LINES: Final = 3
 
@@ -88,8 +94,10 @@ def parse_protobuf(text: SchemaText) -> ProtobufSchema:
         from google.protobuf.message import DecodeError
     except ImportError as error:
         raise missing_extra("decoding Protobuf", error) from error
-    data = _compile(text) if text.descriptors is None else text.descriptors
+    data = text.descriptors
     try:
+        if data is None:
+            data = _of_base64(text) or _compile(text)
         files = descriptor_pb2.FileDescriptorSet.FromString(data).file
         pool = descriptor_pool.DescriptorPool()
         for each in files:
@@ -105,6 +113,57 @@ def parse_protobuf(text: SchemaText) -> ProtobufSchema:
     if not files:
         raise InvalidOptionError("the Protobuf descriptors are empty")
     return ProtobufSchema(pool, files[-1])
+
+
+def _of_base64(text: SchemaText) -> bytes | None:
+    """Return the descriptors of files in base64; None if the schema is a text.
+
+    Raises:
+        KeyError: A file is neither among the references nor one of Google's.
+    """
+    from google.protobuf import descriptor_pb2
+
+    main = _file_of_base64(text.text)
+    if main is None:
+        return None
+    found = descriptor_pb2.FileDescriptorSet()
+    known: set[str] = set()
+    files = []
+    for name, content in text.references:
+        file = _file_of_base64(content)
+        if file is not None:
+            file.name = name  # by which it is imported
+            files.append(file)
+    for file in (*files, main):
+        for dependency in file.dependency:
+            if dependency.startswith(_GOOGLES) and dependency not in known:
+                known.add(dependency)
+                _googles(dependency).CopyToProto(found.file.add())
+        found.file.append(file)
+    return bytes(found.SerializeToString())
+
+
+def _file_of_base64(text: str) -> Any | None:
+    """Return the `FileDescriptorProto` that a text is in base64, if it is one."""
+    from google.protobuf import descriptor_pb2
+    from google.protobuf.message import DecodeError
+
+    if not _BASE64.fullmatch(text):
+        return None
+    try:
+        file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    except (ValueError, DecodeError):
+        return None
+    return file if file.name else None
+
+
+def _googles(name: str) -> Any:
+    """Return the descriptor of one of the files that come with Protobuf."""
+    stem = name[len(_GOOGLES) :].removesuffix(".proto")
+    try:
+        return import_module(f"google.protobuf.{stem}_pb2").DESCRIPTOR
+    except ImportError:
+        raise KeyError(name) from None
 
 
 def _compile(text: SchemaText) -> bytes:
