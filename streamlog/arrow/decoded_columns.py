@@ -5,7 +5,7 @@ A record that cannot be decoded stays: its value is null, and `_error` has the o
 the reason. Everything works on whole Arrow arrays.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
@@ -78,12 +78,19 @@ class DecodedColumns:
     Args:
         decoding: What to decode.
         columns: Names of the wanted columns, in the order of the schema. `_error` may be one.
+        convert: Returns the type to cast decoded values to; by default they stay as they are.
 
     Raises:
         InvalidOptionError: A schema is invalid.
     """
 
-    def __init__(self, decoding: Decoding, columns: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        decoding: Decoding,
+        columns: tuple[str, ...],
+        *,
+        convert: Callable[[pa.DataType], pa.DataType] | None = None,
+    ) -> None:
         self._columns = columns
         self._fails_fast = decoding.on_bad_record is OnBadRecord.FAILFAST
         specs = {"key": decoding.key, "value": decoding.value}
@@ -98,7 +105,11 @@ class DecodedColumns:
         self.raw = tuple(name for name in COLUMN_NAMES if name in needed)
         plain = arrow_schema(tuple(name for name in columns if name != ERROR))
         types = {field.name: field.type for field in plain}
-        types |= {name: each.arrow_type for name, each in self._decoders.items() if name in types}
+        self._types = {
+            name: each.arrow_type if convert is None else convert(each.arrow_type)
+            for name, each in self._decoders.items()
+        }
+        types |= {name: kind for name, kind in self._types.items() if name in types}
         types[ERROR] = ERROR_TYPE
         self.schema = pa.schema([(name, types[name]) for name in columns])
 
@@ -120,7 +131,8 @@ class DecodedColumns:
         bad: list[_Bad] = []
         for name, decoder in self._decoders.items():
             values, messages, schema_ids = decoder.decode(batch.column(name))
-            columns[name] = values
+            kind = self._types[name]
+            columns[name] = values if values.type == kind else values.cast(kind)
             if messages.null_count < len(messages):
                 bad.append(_Bad(name, messages, schema_ids))
         if bad and self._fails_fast:

@@ -9,11 +9,32 @@ from streamlog.errors import InvalidOptionError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["spark_type_of"]
+__all__ = ["as_spark_has_it", "spark_type_of"]
+
+
+def as_spark_has_it(kind: "pa.DataType") -> "pa.DataType":
+    """Return the type that decoded values have in Spark.
+
+    A time of day becomes its number of milli- or microseconds, as in spark-avro: streaming queries
+    refuse Spark's own type TIME (UNSUPPORTED_TIME_TYPE).
+    """
+    import pyarrow as pa
+
+    if pa.types.is_time32(kind):
+        return pa.int32()
+    if pa.types.is_time64(kind):
+        return pa.int64()
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(as_spark_has_it(each.type)) for each in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(as_spark_has_it(kind.key_type), as_spark_has_it(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(as_spark_has_it(kind.value_type)))
+    return kind
 
 
 def spark_type_of(kind: "pa.DataType") -> DataType:
-    """Return Spark's type for the Arrow type of decoded values.
+    """Return Spark's type for the Arrow type of decoded values, as `as_spark_has_it` returns.
 
     Raises:
         InvalidOptionError: Spark has no such type, or represents it otherwise in Arrow.

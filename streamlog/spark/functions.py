@@ -25,7 +25,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from streamlog.decoding.decoder import DecoderSpec, Format, ResolvedSpec, open_decoder
 from streamlog.errors import InvalidOptionError, InvalidRecordError
-from streamlog.spark.decoded_types import spark_type_of
+from streamlog.spark.decoded_types import as_spark_has_it, spark_type_of
 from streamlog.spark.decoding_options import registry_place
 
 if TYPE_CHECKING:
@@ -215,7 +215,8 @@ class DecodeFunction:
         self.spec = replace(spec, registry=registry_place(spec.registry, "schema_registry"))
         self._resolved = self.spec.resolve()
         self._fails_fast = mode.upper() == _FAIL_FAST
-        value = StructField("value", spark_type_of(open_decoder(self._resolved).arrow_type))
+        kind = as_spark_has_it(open_decoder(self._resolved).arrow_type)
+        value = StructField("value", spark_type_of(kind))
         self.data_type = StructType([value, StructField("error", StringType())])
 
     def __call__(self, value: "Column | str") -> "Column":
@@ -250,8 +251,11 @@ def decode_batches(
         UnavailableError: The registry cannot be reached.
     """
     decoder = open_decoder(resolved)
+    kind = as_spark_has_it(decoder.arrow_type)
     for batch in batches:
         values, errors, _ = decoder.decode(batch.cast(pa.binary()))
+        if values.type != kind:
+            values = values.cast(kind)
         if fails_fast and errors.null_count < len(errors):
             raise InvalidRecordError(
                 "value cannot be decoded",

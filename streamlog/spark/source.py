@@ -177,9 +177,9 @@ def _schema_of(columns: tuple[str, ...], decoding: "Decoding | None") -> StructT
     types = dict(_TYPES)
     if decoding is not None:
         from streamlog.arrow.decoded_columns import DecodedColumns
-        from streamlog.spark.decoded_types import spark_type_of
+        from streamlog.spark.decoded_types import as_spark_has_it, spark_type_of
 
-        decoded = DecodedColumns(decoding, columns).schema
+        decoded = DecodedColumns(decoding, columns, convert=as_spark_has_it).schema
         types |= {name: spark_type_of(decoded.field(name).type) for name in columns}
     return StructType([StructField(name, types[name]) for name in columns])
 

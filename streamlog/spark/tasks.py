@@ -55,8 +55,9 @@ def read_task(
     decoded = None
     if decoding is not None:
         from streamlog.arrow.decoded_columns import DecodedColumns
+        from streamlog.spark.decoded_types import as_spark_has_it
 
-        decoded = DecodedColumns(decoding, options.columns)
+        decoded = DecodedColumns(decoding, options.columns, convert=as_spark_has_it)
     columns = options.columns if decoded is None else decoded.raw
     batches = read_ranges(
         [PlannedRange.unpack(fields) for fields in partition.value or ()],

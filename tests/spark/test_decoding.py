@@ -1,8 +1,16 @@
 """Options that decode: typed columns from a topic, in batches, streams and tables."""
 
+import datetime
+import io
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import fastavro
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 
+from streamlog.spark import functions as SF  # noqa: N812
 from tests.support.log_root import BOTH_KINDS
 from tests.support.sink import run_available, stream_of
 from tests.support.spark_session import Collected
@@ -113,3 +121,142 @@ def test_a_dataframe_keeps_the_schema_of_its_load(spark, root, tmp_path):
     assert before.select("value.id").head().id == 1
     after = read(spark, root, valueFormat="json", valueSchema=f"@{schema}")
     assert after.schema["value"].dataType.simpleString() == "struct<id:string>"
+
+
+# ---- schemas of a registry ----------------------------------------------------------------------
+V1 = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+V2 = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "total", "type": ["null", "double"], "default": None},
+        {"name": "at", "type": {"type": "int", "logicalType": "time-millis"}, "default": 0},
+    ],
+}
+
+
+def framed(schema_id, schema, value):
+    buffer = io.BytesIO()
+    fastavro.schemaless_writer(buffer, schema, value)
+    return schema_id.to_bytes(5, "big") + buffer.getvalue()
+
+
+class Registry:
+    """A schema registry over HTTP; `latest` may change."""
+
+    def __init__(self):
+        self.schemas, self.latest = {1: V1, 2: V2}, {"orders-value": 1}
+        self.is_away = False
+        registry = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                *_, kind, name = self.path.removesuffix("/versions/latest").split("/")
+                number = int(name) if kind == "ids" else registry.latest.get(name, 0)
+                found = registry.schemas.get(number)
+                answer = {"error_code": 40403, "message": "not found"}
+                if found is not None:
+                    answer = {"id": number, "version": number, "schema": json.dumps(found)}
+                body = json.dumps(answer).encode()
+                self.send_response(503 if registry.is_away else 404 if found is None else 200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *arguments):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def stop(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def registry():
+    registry = Registry()
+    yield registry
+    registry.stop()
+
+
+def test_a_query_keeps_its_schema_while_the_registry_moves_on(spark, root, registry, tmp_path):
+    root.create()
+    root.append("orders", 0, [framed(1, V1, {"id": 1}), framed(9, V1, {"id": 9})])
+    options = {"valueFormat": "avro", "schemaRegistry": registry.url}
+    collected = Collected()
+
+    def run(stream):
+        writer = stream.selectExpr("value.*", "_error.schemaId AS bad").writeStream
+        writer = writer.foreachBatch(collected.add)
+        return run_available(writer.option("checkpointLocation", str(tmp_path / "cp")))
+
+    first = stream_of(spark, root.path, "orders", **options)
+    assert run(first) is None
+    registry.latest["orders-value"] = 2
+    newer = framed(2, V2, {"id": 2, "total": 0.5, "at": datetime.time(1)})
+    root.append("orders", 0, [newer])
+    assert run(first) is None  # the schema of its load()
+    assert [row.asDict() for row in collected.rows] == [
+        {"id": 1, "bad": None},
+        {"id": None, "bad": 9},
+        {"id": 2, "bad": None},
+    ]
+
+    collected.batches.clear()
+    root.append("orders", 0, [newer, framed(1, V1, {"id": 3})])
+    assert run(stream_of(spark, root.path, "orders", **options)) is None  # a restarted job
+    assert [row.asDict() for row in collected.rows] == [
+        {"id": 2, "total": 0.5, "at": 3_600_000, "bad": None},
+        {"id": 3, "total": None, "at": 0, "bad": None},
+    ]
+
+
+def test_a_registry_that_is_away_ends_the_query_and_loses_nothing(spark, root, registry, tmp_path):
+    root.create().append("orders", 0, [framed(1, V1, {"id": 1})])
+    options = {"valueFormat": "avro", "schemaRegistry": registry.url}
+    stream = stream_of(spark, root.path, "orders", **options)
+    collected = Collected()
+
+    def run():
+        writer = stream.select("value.id", "_error").writeStream.foreachBatch(collected.add)
+        return run_available(writer.option("checkpointLocation", str(tmp_path / "cp")))
+
+    registry.is_away = True
+    assert "RegistryError" in run()
+    with pytest.raises(AnalysisException, match="RegistryError"):
+        read(spark, root, **options)
+    assert collected.rows == []
+
+    registry.is_away = False
+    assert run() is None
+    assert [tuple(row) for row in collected.rows] == [(1, None)]
+
+
+def test_protobuf_of_a_directory_of_schemas(spark, root, tmp_path):
+    (tmp_path / "schemas").mkdir()
+    proto = 'syntax = "proto3"; message Order { int64 id = 1; repeated string tags = 2; }'
+    (tmp_path / "schemas" / "orders-value.proto").write_text(proto)
+    (tmp_path / "schemas" / "7.proto").write_text(proto)
+    payload = b"\x08\x05\x12\x01a\x12\x01b"
+    values = [b"\0\0\0\0\7\0" + payload, b"\0\0\0\0\7\0\xff", b"\0\0\0\0\x08\0" + payload]
+    root.create().append("orders", 0, values)
+
+    options = {"valueFormat": "protobuf", "schemaRegistry": str(tmp_path / "schemas")}
+    rows = read(spark, root, **options).orderBy("offset").collect()
+
+    assert [row.value and (row.value.id, row.value.tags) for row in rows] == [
+        (5, ["a", "b"]),
+        None,
+        None,
+    ]
+    assert [row._error and row._error.schemaId for row in rows] == [None, 7, 8]
+    assert "unknown schema id 8" in rows[2]._error.message
+    decode = SF.protobuf_decoder(schema_registry=str(tmp_path / "schemas"), subject="orders-value")
+    frame = spark.createDataFrame([(value,) for value in values], "value binary")
+    found = frame.select(decode("value").alias("d")).select("d.value.id", "d.error").collect()
+    assert [row.id for row in found] == [5, None, None]
+    assert [row.error for row in found] == [row._error and row._error.message for row in rows]
