@@ -15,8 +15,8 @@ __all__ = ["as_spark_has_it", "spark_type_of"]
 def as_spark_has_it(kind: "pa.DataType") -> "pa.DataType":
     """Return the type that decoded values have in Spark.
 
-    A time of day becomes its number of milli- or microseconds, as in spark-avro: streaming queries
-    refuse Spark's own type TIME (UNSUPPORTED_TIME_TYPE).
+    A time of day becomes its number of milli- or microseconds: streaming queries refuse Spark's own
+    type TIME (UNSUPPORTED_TIME_TYPE).
     """
     import pyarrow as pa
 

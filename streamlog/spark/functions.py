@@ -375,20 +375,26 @@ def register_functions(spark: "SparkSession", **decoders: DecodeFunction) -> Non
         **decoders: Decoders by name: `decode_order=avro_decoder(…)` makes `decode_order(value)`.
 
     Raises:
-        InvalidOptionError: Not a decoder, or the name of one of the four functions.
+        InvalidOptionError: Not a decoder; or the name of one of the four functions, or of a
+            function of Spark, which SQL would call instead.
     """
     for name, decoder in decoders.items():
-        if name in _SQL_FUNCTIONS or not isinstance(decoder, DecodeFunction):
+        is_taken = name in _SQL_FUNCTIONS or _is_builtin(spark, name)
+        if is_taken or not isinstance(decoder, DecodeFunction):
             raise InvalidOptionError(
                 f"cannot register the function {name}",
                 got=f"a {type(decoder).__name__}",
-                expected="avro_decoder(…), protobuf_decoder(…) or json_decoder(…), and another "
-                f"name than {', '.join(_SQL_FUNCTIONS)}",
+                expected="avro_decoder(…), protobuf_decoder(…) or json_decoder(…), and a name that "
+                "no other function has",
             )
     for name, definition in _SQL_FUNCTIONS.items():
         spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {name}{definition}")
     for name, decoder in decoders.items():
         spark.udf.register(name, decoder.function())
+
+
+def _is_builtin(spark: "SparkSession", name: str) -> bool:
+    return bool(spark.sql(f"SHOW SYSTEM FUNCTIONS LIKE '{name}'").collect())
 
 
 def _is_confluent(framing: str) -> bool:

@@ -16,6 +16,7 @@ PROGRAM = """
 import json, sys
 from pyspark.sql import SparkSession
 import streamlog.spark
+from streamlog.spark import functions as SF
 
 builder = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false")
 spark = streamlog.spark.session(builder.config("spark.sql.shuffle.partitions", "2"))
@@ -36,7 +37,8 @@ def error_of(action):
     try:
         action()
     except Exception as error:
-        return [type(error).__name__, error.getCondition(), str(error).partition("JVM stack")[0]]
+        condition = getattr(error, "getCondition", lambda: None)()
+        return [type(error).__name__, condition, str(error).partition("JVM stack")[0]]
 
 for root, checkpoint in zip(sys.argv[1::2], sys.argv[2::2]):
     rows = spark.createDataFrame([("a", "1"), ("b", "2")], "key string, value string")
@@ -51,6 +53,31 @@ for root, checkpoint in zip(sys.argv[1::2], sys.argv[2::2]):
         "no topic": error_of(lambda: read(root, "nothing").count()),
         "function": error_of(lambda: stream.load().writeStream.foreachBatch(append).start()),
     }), flush=True)
+
+reader = spark.read.format("streamlog").option("path", sys.argv[1]).option("subscribe", "in")
+typed = reader.option("valueFormat", "json").option("valueSchema", "id INT").load()
+SF.register_functions(spark, decode_order=SF.json_decoder("id INT"))
+values = spark.createDataFrame([(b'{"id":7}',), (b"no",)], "value binary")
+values.createOrReplaceTempView("encoded")
+variant = SF.parse_json("value")["value"]
+print("decoded", json.dumps({
+    "errors": typed.where("_error IS NOT NULL").count(),
+    "letters": streamlog.spark.dead_letters(typed, "dead").columns,
+    "sql": [list(row) for row in spark.sql(
+        "SELECT as_text(value), d.value.id, d.error IS NULL FROM "
+        "(SELECT value, decode_order(value) AS d FROM encoded) ORDER BY 1").collect()],
+    "column": [row.id for row in values.select(SF.from_json("value", "id INT")["value"]["id"])
+               .toDF("id").collect()],
+    "variant": [row[0] for row in values.select(
+        SF.F.try_variant_get(variant, "$.id", "int")).collect()],
+    "option": error_of(lambda: reader.option("valueFormat", "jsn").load().count()),
+    "schema": error_of(lambda: reader.option("valueFormat", "json")
+                       .option("valueSchema", "id NUMBER").load().count()),
+    "fail fast": error_of(lambda: reader.option("valueFormat", "json").option("mode", "FAILFAST")
+                          .option("valueSchema", "id INT").load().count()),
+    "wrapper": error_of(lambda: stream.load().writeStream.foreachBatch(
+        streamlog.spark.with_dead_letters(print, sys.argv[1], "out")).start()),
+}), flush=True)
 spark.stop()
 """
 
@@ -90,3 +117,27 @@ def test_spark_connect_reads_and_writes_directories_and_buckets(root, s3, tmp_pa
             "PySparkPicklingError",
             "STREAMING_CONNECT_SERIALIZATION_ERROR",
         )
+    (decoded,) = [line for line in ran.stdout.splitlines() if line.startswith("decoded ")]
+    check_decoded(json.loads(decoded.removeprefix("decoded ")))
+
+
+def check_decoded(report):
+    """Typed columns, functions of both kinds, and the errors of bad options."""
+    assert report["errors"] == 2
+    assert report["letters"] == ["key", "value", "headers", "topic"]
+    assert report["sql"] == [["no", None, False], ['{"id":7}', 7, True]]
+    assert report["column"] == report["variant"] == [7, None]
+    for name, text in {
+        "option": "InvalidOptionError: invalid value for option valueFormat: got 'jsn'",
+        "schema": "NUMBER",
+    }.items():
+        assert report[name][:2] == ["AnalysisException", "PYTHON_DATA_SOURCE_ERROR"]
+        assert text in report[name][2]
+    assert (
+        "InvalidRecordError: the value of a record of in-0 cannot be decoded"
+        in (report["fail fast"][2])
+    )
+    assert report["wrapper"][:2] == [
+        "PySparkPicklingError",
+        "STREAMING_CONNECT_SERIALIZATION_ERROR",
+    ]
