@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -10,16 +10,19 @@ from pyspark.sql import DataFrame, SparkSession
 from streamlog.spark.spark_session import LOCAL_SETTINGS
 
 
-def open_session(directory: Path, *, master: str = "local[2]") -> SparkSession:
+def open_session(
+    directory: Path, *, master: str = "local[2]", settings: Mapping[str, str] | None = None
+) -> SparkSession:
     """Return a session on two cores whose workers run in this Python.
 
     Args:
         directory: A directory for Spark's own files.
         master: The master; `local[2,3]` tries each task up to three times.
+        settings: Further settings.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName("streamlog tests")
-    settings = {
+    chosen = {
         **LOCAL_SETTINGS,
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "2g",
@@ -27,8 +30,9 @@ def open_session(directory: Path, *, master: str = "local[2]") -> SparkSession:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.local.dir": str(directory / "local"),
+        **(settings or {}),
     }
-    for name, value in settings.items():
+    for name, value in chosen.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")

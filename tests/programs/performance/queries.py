@@ -17,10 +17,16 @@ from tests.support.spark_session import open_session
 
 
 @contextmanager
-def spark_and_directory() -> Iterator[tuple[SparkSession, Path]]:
-    """Yield a session with our format and the peer's, and a directory."""
+def spark_and_directory(
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[tuple[SparkSession, Path]]:
+    """Yield a session with our format and the peer's, and a directory.
+
+    Args:
+        settings: Further settings of the session.
+    """
     directory = Path(tempfile.mkdtemp(prefix="streamlog-performance-"))
-    spark = open_session(directory)
+    spark = open_session(directory, settings=settings)
     register(spark)
     spark.dataSource.register(PrebuiltSource)
     try:
