@@ -2,10 +2,10 @@
 
 import struct
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from itertools import repeat
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import click
 
@@ -35,6 +35,9 @@ from streamlog.records.record import NO_TIMESTAMP, Header, IsolationLevel
 from streamlog.root.offset_specs import OffsetSpec, Span, parse_offsets
 from streamlog.topic import TopicPartition
 
+if TYPE_CHECKING:
+    from streamlog.cli.decoded_records import RecordDecoder
+
 __all__ = ["TextWriter", "cat", "first_rows", "parse_output_format"]
 
 
@@ -50,21 +53,18 @@ def cat(
     output_format: str | None,
     encoding: str,
     max_decompressed_bytes: int | None,
+    decode: tuple[str, ...],
+    **decoding: str | None,
 ) -> None:
-    """Print records."""
+    """Print records; `decoding` are the options beside `decode`."""
     if output_format is not None and settings.format is not None:
         raise click.UsageError("--output-format and --format are mutually exclusive")
     if follow and settings.format == "json":
         raise click.UsageError("--follow cannot end a JSON list; use --format ndjson")
 
     output = Output(settings)
-    writer: TextWriter | TableWriter | JsonWriter
-    if output_format is not None:
-        writer = TextWriter(output, output_format, encoding)
-    elif output.format == "table":
-        writer = TableWriter(output, encoding)
-    else:
-        writer = JsonWriter(output, encoding, is_list=output.format == "json")
+    decoder = _decoder(decode, decoding)
+    writer = _writer(output, output_format, encoding, decoder)
     clock = SystemClock()
     span = parse_offsets(offsets, clock.now_ms())
     if follow and span.end != OffsetSpec("end"):
@@ -72,7 +72,60 @@ def cat(
     reading = Reading(span, count, follow, IsolationLevel(isolation_level))
     limit = max_decompressed_bytes
     with find_sources(settings, source, partitions, max_decompressed_bytes=limit) as sources:
-        read_all(settings, sources, reading, writer, clock)
+        try:
+            read_all(settings, sources, reading, writer, clock)
+        except Findings as found:
+            raise Findings([*found.errors, *_findings(decoder)]) from None
+    if bad := _findings(decoder):
+        raise Findings(bad)
+
+
+def _decoder(decode: tuple[str, ...], given: Mapping[str, str | None]) -> "RecordDecoder | None":
+    """Return what decodes keys and values, if the options ask for it."""
+    if not decode:
+        for name, value in given.items():
+            if value is not None and name != "schema_framing":
+                raise click.UsageError(f"--{name.replace('_', '-')} requires --decode")
+        return None
+    from streamlog.cli.decoded_records import FieldDecoder, RecordDecoder, parse_decode
+
+    fields = {
+        name: FieldDecoder(
+            kind=kind,
+            registry=given["schema_registry"],
+            schema=given[f"{name}_schema"],
+            message=given[f"{name}_message"],
+            is_framed=given["schema_framing"] == "confluent",
+        )
+        for name, kind in parse_decode(decode).items()
+    }
+    return RecordDecoder(fields)
+
+
+def _findings(decoder: "RecordDecoder | None") -> list[StreamLogError]:
+    return [] if decoder is None else decoder.findings()
+
+
+def _writer(
+    output: Output, output_format: str | None, encoding: str, decoder: "RecordDecoder | None"
+) -> "RecordWriter":
+    writer: TextWriter | TableWriter
+    if output_format is None and output.format != "table":
+        is_list = output.format == "json"
+        if decoder is None:
+            return JsonWriter(output, encoding, is_list=is_list)
+        from streamlog.cli.decoded_records import DecodedJsonWriter
+
+        return DecodedJsonWriter(output, encoding, decoder, is_list=is_list)
+    if output_format is not None:
+        writer = TextWriter(output, output_format, encoding)
+    else:
+        writer = TableWriter(output, encoding)
+    if decoder is None:
+        return writer
+    from streamlog.cli.decoded_records import DecodedTextWriter
+
+    return DecodedTextWriter(writer, decoder)
 
 
 LOOK_MS: Final = 1000  # interval of the search for new and deleted partitions

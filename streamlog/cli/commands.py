@@ -388,6 +388,36 @@ def produce() -> None:
 )
 @encoding_option
 @decompression_option
+@click.option(
+    "-s",
+    "--decode",
+    multiple=True,
+    metavar="[key=|value=]FORMAT",
+    help="Print keys, values or both as JSON, decoded from json, avro or protobuf.",
+)
+@click.option(
+    "-r",
+    "--schema-registry",
+    metavar="URL|DIR",
+    help="The schemas: a registry as Confluent's, or a directory with ID.avsc or ID.proto.",
+)
+@click.option(
+    "--value-schema",
+    metavar="TEXT|@FILE",
+    help="Decode values into this schema instead of the one that wrote each of them.",
+)
+@click.option("--key-schema", metavar="TEXT|@FILE", help="The same for keys.")
+@click.option(
+    "--value-message", metavar="NAME", help="The Protobuf message. Default: the first of a schema."
+)
+@click.option("--key-message", metavar="NAME", help="The same for keys.")
+@click.option(
+    "--schema-framing",
+    type=click.Choice(("confluent", "none")),
+    default="confluent",
+    show_default=True,
+    help="Whether values begin with a zero byte and the id of their schema.",
+)
 @verb("cat:cat")
 def cat() -> None:
     """Print records, partition by partition, from the beginning to the current end.
@@ -404,6 +434,8 @@ def cat() -> None:
       streamlog cat orders -o 2026-11-01T10:00..2026-11-01T10:05
       streamlog cat /var/lib/kafka/orders-0 --format ndjson | jq .value
       streamlog cat orders --format ndjson | streamlog produce copy --format ndjson
+      streamlog cat orders -s value=avro -r http://localhost:8081
+      streamlog cat orders -s value=protobuf -r schemas/ --output-format '%o %s\\n'
     """
 
 
