@@ -11,8 +11,9 @@ finds more at the source copies only that.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -50,6 +51,7 @@ __all__ = [
 ]
 
 _COMPACT: Final = "compact"
+_NAMED: Final = 20  # topics or partitions, in an error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +118,12 @@ def chosen_topics(source: CopySource, request: CopyRequest) -> list[CopyTopic]:
             raise UnknownTopicError(
                 f"there is no topic {name} to copy",
                 path=source.name,
-                expected=f"one of {', '.join(found)}" if found else None,
-                hint=command_at(source.name, "topics list"),
+                expected=f"one of {_some(found)}" if found else None,
+                hint=(
+                    "check the name, and whether the client may describe the topic"
+                    if source.is_rebuilt
+                    else command_at(source.name, "topics list")
+                ),
             )
     chosen = [found[name] for name in request.topics] or list(found.values())
     if not request.partitions:
@@ -128,7 +134,7 @@ def chosen_topics(source: CopySource, request: CopyRequest) -> list[CopyTopic]:
         raise UnknownTopicError(
             f"partition {missing[0]} does not exist",
             path=source.name,
-            expected=f"one of {', '.join(map(str, sorted(there)))}",
+            expected=f"one of {_some(map(str, sorted(there)))}",
             hint="omit --partition to copy all partitions",
         )
     return [
@@ -137,6 +143,12 @@ def chosen_topics(source: CopySource, request: CopyRequest) -> list[CopyTopic]:
         )
         for topic in chosen
     ]
+
+
+def _some(names: Iterable[str]) -> str:
+    """Return the first names; a cluster may have thousands."""
+    first = list(islice(names, _NAMED + 1))
+    return ", ".join([*first[:_NAMED], "…"] if len(first) > _NAMED else first)
 
 
 def uncopied(topic: CopyTopic) -> list[str]:

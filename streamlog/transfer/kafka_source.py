@@ -16,7 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.clock import Clock, SystemClock
-from streamlog.errors import InvalidRequestError, OffsetOutOfRangeError, UnavailableError
+from streamlog.errors import (
+    InvalidRecordError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    UnavailableError,
+)
 from streamlog.partition.segments import OffsetAndTimestamp
 from streamlog.records.builder import KeptOffsets, encode_columns
 from streamlog.records.columns import BinaryColumn, HeaderColumn, RecordColumns
@@ -59,13 +64,17 @@ class ReadRecords(NamedTuple):
     size: int
 
     @classmethod
-    def from_messages(cls, messages: "Sequence[Message]") -> "ReadRecords":
-        """Return what librdkafka's consumer returned, without errors."""
+    def from_messages(cls, messages: "Sequence[Message]", path: str) -> "ReadRecords":
+        """Return what librdkafka's consumer returned, without errors.
+
+        Raises:
+            InvalidRecordError: A header's key is not UTF-8; names `path` and offset.
+        """
         from confluent_kafka import Message
 
         key = BinaryColumn.from_values(map(Message.key, messages))
         value = BinaryColumn.from_values(map(Message.value, messages))
-        headers = list(map(Message.headers, messages))
+        headers = _headers_of(messages, path)
         lists = [[Header(*each) for each in some or ()] for some in headers]
         times = np.array(list(map(Message.timestamp, messages)), np.int64).reshape(-1, 2)
         types = _TYPES[times[:, 0]]
@@ -105,6 +114,7 @@ class KafkaReader:
         Raises:
             OffsetOutOfRangeError: The cluster has deleted records that come next.
             UnavailableError: No record came in time.
+            InvalidRecordError: A header's key is not UTF-8.
             InvalidRequestError: The client lacks a permission.
         """
         from confluent_kafka import TopicPartition as Place
@@ -122,7 +132,7 @@ class KafkaReader:
             position = max(position, reached)
             kept = messages[: bisect_left(messages, end_offset, key=_offset)]
             if kept:
-                read = ReadRecords.from_messages(kept)
+                read = ReadRecords.from_messages(kept, path)
                 rows = max(1, min(_PIECE_ROWS, _PIECE_BYTES * len(kept) // (read.size + 1)))
                 yield read
                 since = self._clock.monotonic_ms()
@@ -168,6 +178,24 @@ class KafkaReader:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.close()
+
+
+def _headers_of(messages: "Sequence[Message]", path: str) -> list[Any]:
+    """Return the headers of each record, as librdkafka gives them."""
+    from confluent_kafka import Message
+
+    found = []
+    try:
+        for each in map(Message.headers, messages):
+            found.append(each)
+    except (SystemError, UnicodeDecodeError):  # the former, up to 2.16, for the latter
+        raise InvalidRecordError(
+            "a header's key is not UTF-8, and confluent-kafka cannot read it",
+            path=path,
+            offset=_offset(messages[len(found)]),
+            hint="copy the log.dir of a broker instead",
+        ) from None
+    return found
 
 
 def _offset(message: Any) -> int:

@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from streamlog.clock import Clock, SystemClock
 from streamlog.errors import (
     InvalidConfigError,
+    InvalidRecordError,
     InvalidRequestError,
     InvalidTimestampError,
     StreamLogError,
@@ -214,17 +217,11 @@ class Sender:
 
         Raises:
             InvalidTimestampError: A record has a time that librdkafka cannot send.
+            InvalidRecordError: A header has a key that librdkafka cannot send.
             InvalidRequestError: Another process writes to the partition, or a record is refused.
             UnavailableError: The cluster did not take a record in time.
         """
-        if (records.timestamp == 0).any():
-            row = int((records.timestamp == 0).argmax())
-            raise InvalidTimestampError(
-                "librdkafka cannot send a record of the time 0: it takes it for the present",
-                path=self.path,
-                offset=int(records.offset[row]),
-                hint="leave out the topic, or copy it with `handover` or a log.dir",
-            )
+        self._refuse_unsendable(records)
         nothing = repeat(None, records.count)
         rows = zip(
             nothing if records.key is None else records.key,
@@ -241,6 +238,35 @@ class Sender:
                 self._is_first = False
             elif is_watched:
                 self._poll(0)
+
+    def _refuse_unsendable(self, records: RecordColumns) -> None:
+        """Refuse what librdkafka would change without an error."""
+        if (records.timestamp == 0).any():
+            row = int((records.timestamp == 0).argmax())
+            raise InvalidTimestampError(
+                "librdkafka cannot send a record of the time 0: it takes it for the present",
+                path=self.path,
+                offset=int(records.offset[row]),
+                hint="leave out the topic, or hand the root to a broker: `streamlog handover`",
+            )
+        if records.headers is not None and (records.headers.key.data == 0).any():
+            key = (
+                int(
+                    np.searchsorted(
+                        records.headers.key.offsets,
+                        (records.headers.key.data == 0).argmax(),
+                        "right",
+                    )
+                )
+                - 1
+            )
+            row = int(np.searchsorted(records.headers.offsets, key, "right")) - 1
+            raise InvalidRecordError(
+                "librdkafka cannot send a header whose key has a zero byte: it ends the key there",
+                path=self.path,
+                offset=int(records.offset[row]),
+                hint="leave out the topic, or hand the root to a broker: `streamlog handover`",
+            )
 
     def _produce(
         self,

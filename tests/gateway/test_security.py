@@ -1,7 +1,6 @@
 """TLS and SASL, with a real client and by hand."""
 
 import contextlib
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,19 +15,14 @@ from streamlog.gateway import GatewaySettings, serve
 from streamlog.gateway.error_codes import ErrorCode
 from streamlog.gateway.security import MECHANISMS, Users
 from tests.gateway.wire_client import WireClient
+from tests.support.certificate import make_certificate
 
 SILENT = {"log_level": 0, "reconnect.backoff.ms": 500}
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    folder = tmp_path_factory.mktemp("tls")
-    key, certificate = str(folder / "key.pem"), str(folder / "cert.pem")
-    names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    command += ["-subj", "/CN=localhost", "-addext", names, "-keyout", key, "-out", certificate]
-    subprocess.run(command, check=True, capture_output=True)
-    return certificate, key
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Copies from and to a Kafka cluster: `streamlog serve`; a broker is in `tests.programs.compat`."""
 
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +10,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from streamlog import Header, LogManager, Record, read_table
+from streamlog.binary.crc import crc32c
 from streamlog.clock import ManualClock
 from streamlog.errors import (
     CorruptRecordError,
@@ -19,6 +18,7 @@ from streamlog.errors import (
     InconsistentTopicIdError,
     InvalidConfigError,
     InvalidOptionError,
+    InvalidRecordError,
     InvalidRequestError,
     InvalidTimestampError,
     MessageTooLargeError,
@@ -28,29 +28,33 @@ from streamlog.errors import (
     UnknownTopicError,
 )
 from streamlog.fs.local import LocalFileSystem
-from streamlog.fs.log_root import LogRoot
 from streamlog.gateway import Gateway, GatewaySettings, serve
-from streamlog.health.findings import Finding, FindingKind
-from streamlog.health.verify import verify
 from streamlog.partition.reader import LogReader
+from streamlog.records.batch import scan_batches
+from streamlog.records.builder import BatchBuilder
 from streamlog.records.columns import BinaryColumn, RecordColumns
+from streamlog.records.layout import ATTRIBUTES_OFFSET, CRC_OFFSET
 from streamlog.topic import TopicPartition
-from streamlog.transfer import kafka_client, kafka_target
+from streamlog.transfer import kafka_client, kafka_source, kafka_target
 from streamlog.transfer.copying import CopiedPartition, CopyRequest, TopicCopier
 from streamlog.transfer.ends import CopyTopic
 from streamlog.transfer.kafka_client import KafkaClient, client_settings
 from streamlog.transfer.kafka_copying import KafkaCopier
+from streamlog.transfer.kafka_source import KafkaSource
 from streamlog.transfer.kafka_target import KafkaTarget
 from streamlog.transfer.places import open_source, open_target
 from streamlog.transfer.record_digest import RecordDigest
-from tests.support.cli import ROOT, streamlog
+from tests.support.certificate import make_certificate
+from tests.support.cli import streamlog
+from tests.support.killed_copy import kill_copy
+from tests.transfer.test_copy import findings
 
 A = TopicPartition("orders", 0)
 FIELDS = (
     Record(b"k", b"v", (Header("h", b"1"), Header("h", None), Header("é", b"")), 1_000),
     Record(None, b"no key", (), 1_001),
     Record(b"", b"", (), 1_002),
-    Record(b"tombstone", None, (), 1_003),
+    Record(b"tombstone", None, (), -1),
 )
 
 
@@ -131,13 +135,6 @@ def records_of(root: Path, partition: int = 0) -> list[Record]:
     with LogReader.open(root / f"orders-{partition}") as log:
         found = log.records(isolation="read_committed")
         return [each._replace(sequence=-1) for each in found]
-
-
-def findings(root: Path) -> list[Finding]:
-    found: list[Finding] = []
-    log_root = LogRoot.at(root)
-    verify(log_root.fs, log_root.path, found.append)
-    return [each for each in found if each.kind is not FindingKind.LEFTOVER]
 
 
 def producer(gateway: Gateway, **settings: object) -> Producer:
@@ -346,6 +343,24 @@ def test_records_that_the_cluster_deletes_meanwhile_are_missed(
         list(partition.pieces(0, 10))
 
 
+def test_a_header_that_is_no_text_is_named(served: tuple[Path, Gateway], tmp_path: Path) -> None:
+    root, gateway = served
+    create(root)
+    append(root, numbered(0, 2))
+    builder = BatchBuilder(base_offset=2, partition_leader_epoch=0)
+    builder.append(Record(b"k", b"v", (Header("é", b"1"),), 5))
+    batch = bytearray(builder.build().replace("é".encode(), b"\xff\xfe"))
+    batch[CRC_OFFSET:ATTRIBUTES_OFFSET] = crc32c(batch[ATTRIBUTES_OFFSET:]).to_bytes(4, "big")
+    with LogManager.open(root) as manager:
+        log = manager.local_log("orders", 0)
+        with log.locked():
+            buffer = np.frombuffer(bytes(batch), np.uint8)
+            log.append_copied(buffer, scan_batches(buffer).table)
+    with pytest.raises(InvalidRecordError, match="header's key is not UTF-8") as caught:
+        copy(url(gateway), tmp_path / "there")
+    assert caught.value.offset == 2
+
+
 # ---- to a cluster ------------------------------------------------------------------------------
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
@@ -541,34 +556,14 @@ def test_what_a_cluster_cannot_hold_is_refused(
     append(source, [Record(value=b"a", timestamp=0)])
     with pytest.raises(InvalidTimestampError, match="time 0"):
         send(source, gateway)
-
-
-KILLED = """
-import os, signal, sys
-from streamlog.transfer.copying import CopyRequest, TopicCopier
-from streamlog.transfer.kafka_client import is_kafka
-from streamlog.transfer.kafka_copying import KafkaCopier
-from streamlog.transfer.places import open_kafka_target, open_source, open_target
-
-def die(size):
-    left[0] -= 1
-    if not left[0]:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-source, target, left = sys.argv[1], sys.argv[2], [int(sys.argv[3])]
-kind, there = TopicCopier, open_target
-if is_kafka(target):
-    kind, there = KafkaCopier, open_kafka_target
-copier = kind(open_source(source), there(target), CopyRequest(), on_progress=die)
-list(copier.run())
-"""
-
-
-def killed(source: str | Path, target: str | Path, call: int) -> None:
-    """Copy in a process that dies at a call of its progress."""
-    command = [sys.executable, "-c", KILLED, str(source), str(target), str(call)]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-    assert ran.returncode == -signal.SIGKILL, ran.stderr.decode()
+    with LogManager.open(source) as manager:
+        manager.delete_topic("orders")
+    create(source)
+    headers = (Header("a", None), Header("a\0b", None))
+    append(source, [*FIELDS, Record(value=b"a", timestamp=1, headers=headers)])
+    with pytest.raises(InvalidRecordError, match="zero byte") as caught:
+        send(source, gateway)
+    assert caught.value.offset == len(FIELDS)
 
 
 def test_copies_that_are_killed_go_on_without_a_record_twice(
@@ -580,10 +575,10 @@ def test_copies_that_are_killed_go_on_without_a_record_twice(
     value = os.urandom(1000)
     for first in range(0, 30_000, 5000):
         append(source, [each._replace(value=value) for each in numbered(first, 5000)])
-    killed(source, url(gateway), 3)  # the second piece is on its way
+    kill_copy(source, url(gateway), 3)  # the second piece is on its way
     (copied,), _ = send(source, gateway)
     assert 0 < copied.start_offset < 30_000
-    killed(url(gateway), back, 4)
+    kill_copy(url(gateway), back, 4)
     (copied,) = copy(url(gateway), back)
     assert 0 < copied.start_offset < 30_000
     wanted = read_table(str(source), "orders")
@@ -596,7 +591,7 @@ def columns_of(keys: list[bytes | None], first: int = 0) -> RecordColumns:
     return RecordColumns(
         count=len(keys),
         offset=np.arange(first, first + len(keys)),
-        timestamp=np.zeros(len(keys), np.int64),
+        timestamp=np.ones(len(keys), np.int64),
         timestamp_type=np.zeros(len(keys), np.int32),
         key=BinaryColumn.from_values(keys),
         value=BinaryColumn.from_values(keys),
@@ -653,11 +648,38 @@ def test_a_cluster_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Monk
     assert not (tmp_path / "there").exists()
 
 
+def test_a_cluster_that_stops_answering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_source, "_PATIENCE_MS", 500)
+    root = tmp_path / "served"
+    create(root)
+    append(root, numbered(0, 10))
+    with serve(root) as gateway:
+        client = KafkaClient(url(gateway), {"message.timeout.ms": "500"})
+        here, there = KafkaSource(client), KafkaTarget(client)
+        partition = here.open(A)
+        sender = there.sender(A, 10)
+    with pytest.raises(UnavailableError, match="no more records arrive") as caught:
+        list(partition.pieces(0, 10))
+    assert caught.value.expected == "records up to offset 10"
+    with pytest.raises(UnavailableError, match="no broker answers"):
+        sender.send(columns_of([b"k"], 1))
+    here.close()
+    there.close()
+    assert len(records_of(root)) == 10
+
+
 def test_a_topic_that_is_missing(served: tuple[Path, Gateway], tmp_path: Path) -> None:
     root, gateway = served
     create(root)
-    with pytest.raises(UnknownTopicError, match="no topic visits to copy"):
+    with pytest.raises(UnknownTopicError, match="no topic visits to copy") as caught:
         copy(url(gateway), tmp_path / "there", topics=("visits",))
+    assert caught.value.expected == "one of orders"
+    for number in range(30):
+        with LogManager.open(root) as manager:
+            manager.create_topic(f"t{number:02}", 1)
+    with pytest.raises(UnknownTopicError) as caught:
+        copy(url(gateway), tmp_path / "there", topics=("visits",))
+    assert str(caught.value.expected).endswith("t17, t18, …")
     with pytest.raises(UnknownTopicError, match="no topic visits to copy"):
         send(root, gateway, topics=("visits",))
 
@@ -718,13 +740,15 @@ def test_a_client_authenticates_with_the_settings_of_a_file(tmp_path: Path) -> N
     users, conf = tmp_path / "users", tmp_path / "client.conf"
     users.write_text("alice:wonder\n")
     users.chmod(0o600)
-    lines = ["security.protocol=SASL_PLAINTEXT", "sasl.mechanisms=SCRAM-SHA-256"]
-    lines += ["sasl.username=alice", "sasl.password=wonder"]
+    chain, key = make_certificate(tmp_path)
+    lines = ["security.protocol=SASL_SSL", f"ssl.ca.location={chain}"]
+    lines += ["sasl.mechanisms=SCRAM-SHA-256", "sasl.username=alice", "sasl.password=wonder"]
     conf.write_text("\n".join(lines))
     root = tmp_path / "served"
     create(root)
     append(root, numbered(0, 5))
-    with serve(root, GatewaySettings(sasl_users=str(users))) as gateway:
+    settings = GatewaySettings(sasl_users=str(users), tls_cert=chain, tls_key=key)
+    with serve(root, settings) as gateway:
         place = ("copy", url(gateway), tmp_path / "there")
         ran = streamlog(*place, "--command-config", conf)
         assert ran.code == 0, ran.error

@@ -14,7 +14,7 @@ from streamlog.transfer.ends import CopyTopic
 from streamlog.transfer.places import open_source, open_target
 from tests.support.cli import ok, streamlog
 from tests.support.replica_set import ReplicaSet
-from tests.transfer.test_copy_kafka import findings
+from tests.transfer.test_copy import findings
 
 
 def values(path: str | Path) -> list[bytes]:

@@ -19,7 +19,7 @@ from tests.programs.compat.broker import Broker, format_log_dir
 from tests.programs.compat.librdkafka import PATIENCE_S, consumed, send
 from tests.support.cli import ok, streamlog
 from tests.support.fingerprints import NOTHING, Fingerprint, digest
-from tests.transfer.test_copy_kafka import killed
+from tests.support.killed_copy import kill_copy
 
 pytestmark = pytest.mark.compat
 
@@ -121,7 +121,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Copied:
     with brought_up(scratch / "one") as broker:
         fill(broker.bootstrap)
         source = consumed(broker.bootstrap, TOPICS)
-        killed(f"kafka://{broker.bootstrap}", root, 5)
+        kill_copy(f"kafka://{broker.bootstrap}", root, 5)
         rows = ok("copy", f"kafka://{broker.bootstrap}", root).rows
         resumed += [row["startOffset"] for row in rows if row["topic"] == "large"]
     with brought_up(scratch / "two") as broker:
@@ -129,7 +129,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Copied:
         refused = streamlog("copy", root, url, "--topic", "orders").error
         only = scratch / "large"
         ok("copy", root, only, "--topic", "large")
-        killed(only, url, 4)
+        kill_copy(only, url, 4)
         (row,) = ok("copy", only, url).rows
         resumed.append(row["startOffset"])
         ok("copy", root, url, "--topic", "stamped")
