@@ -15,7 +15,7 @@ from streamlog.bucket.state import Stretch
 from streamlog.clock import ManualClock
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.staging import StagedFile
-from streamlog.errors import CommitMismatchError, StreamLogError, UnavailableError
+from streamlog.errors import StreamLogError, UnavailableError
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.maintenance.bucket_runner import BucketMaintenance
 from streamlog.records.batch import scan_batches
@@ -29,7 +29,6 @@ from tests.programs.reliability.history import (
     Cleaned,
     History,
     Outcome,
-    Raised,
     Retained,
     Seen,
     View,
@@ -37,14 +36,8 @@ from tests.programs.reliability.history import (
     Wrote,
 )
 from tests.programs.reliability.independent import read_batches
-from tests.programs.reliability.subject import (
-    APP,
-    ASKED_TIMES,
-    DAY_MS,
-    IMPOSTOR,
-    PARTITIONS,
-    TOPIC,
-)
+from tests.programs.reliability.query_writer import APP, PARTITIONS, QueryWriter
+from tests.programs.reliability.subject import ASKED_TIMES, DAY_MS, TOPIC
 
 SETTINGS: Final = {
     "internal.segment.bytes": "700",
@@ -76,7 +69,7 @@ class Ids:
         return tuple(range(self._next - count, self._next))
 
 
-class ObjectSubject:
+class ObjectSubject(QueryWriter):
     """One process that writes to a root in an object store.
 
     Args:
@@ -114,14 +107,8 @@ class ObjectSubject:
             policy = {"cleanup.policy": "compact,delete"} if is_compacted else {}
             self.root.create_topic(TOPIC, partitions=PARTITIONS, configs={**SETTINGS, **policy})
 
-    def perform(self, operation: str) -> None:
-        """Perform one of `OBJECT_OPERATIONS`; record an error in the history."""
-        try:
-            OBJECT_OPERATIONS[operation](self)
-        except StreamLogError as error:
-            self.history.append(Raised(operation, repr(error), is_typed=True))
-        except Exception as error:  # noqa: BLE001 - any error that is not ours is a finding
-            self.history.append(Raised(operation, repr(error), is_typed=False))
+    def _run(self, operation: str) -> None:
+        OBJECT_OPERATIONS[operation](self)
 
     # ---- operations --------------------------------------------------------------------------
     def append(self) -> None:
@@ -134,32 +121,6 @@ class ObjectSubject:
     def append_batches(self) -> None:
         """Append three batches at once."""
         self._append(0, tuple(self._draw(size) for size in (2, 1, 3)))
-
-    def commit(self) -> None:
-        """Commit the next version of a query to both partitions."""
-        last = self._last_version()
-        if last is not None and last.outcome is not Outcome.DONE:
-            return self._commit(last.number, last.ids)  # Spark retries a batch until it succeeds
-        return self._commit(0 if last is None else last.number + 1, None)
-
-    def commit_again(self) -> None:
-        """Commit the last version again, as after a crash before Spark's checkpoint."""
-        last = self._last_version()
-        if last is None:
-            return self.commit()
-        return self._commit(last.number, last.ids)
-
-    def commit_other(self) -> None:
-        """Commit other rows under the last version, as after an older checkpoint was restored."""
-        last = self._last_version()
-        if last is None or last.outcome is not Outcome.DONE:
-            return self.commit()
-        ids = {p: (self._draw(2),) for p in range(PARTITIONS)}
-        try:
-            self._commit(last.number, ids, writer=IMPOSTOR)
-        except CommitMismatchError:
-            return None
-        raise AssertionError("other rows were accepted under a committed version")
 
     def reopen(self) -> None:
         """Continue as another process."""
@@ -257,10 +218,6 @@ class ObjectSubject:
                 stager.append(TopicPartition(TOPIC, partition), encoded)
             every = [each for groups in ids.values() for some in groups for each in some]
             return stager.finish(rows=len(every), checksum=sum(every))
-
-    def _last_version(self) -> Wrote | None:
-        mine = [each for each in self.history if isinstance(each, Wrote) and each.writer == APP]
-        return mine[-1] if mine else None
 
     def _note_maintenance(self) -> None:
         state, now_ms = self.root.refresh(), self.clock.now_ms()

@@ -13,7 +13,7 @@ from streamlog.clock import ManualClock
 from streamlog.commits.commit_log import CommitLog
 from streamlog.commits.identity import CommitIdentity
 from streamlog.commits.staging import StagedFile, Stager
-from streamlog.errors import CommitMismatchError, StreamLogError, UnavailableError
+from streamlog.errors import StreamLogError, UnavailableError
 from streamlog.fs.api import FileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.maintenance.retention import delete_old_segments
@@ -35,7 +35,6 @@ from tests.programs.reliability.history import (
     Flushed,
     History,
     Outcome,
-    Raised,
     Retained,
     Seen,
     Truncated,
@@ -44,12 +43,10 @@ from tests.programs.reliability.history import (
     Wrote,
 )
 from tests.programs.reliability.independent import read_partition, torn_size
+from tests.programs.reliability.query_writer import APP, PARTITIONS, QueryWriter
 
 ROOT: Final = "/logs"
 TOPIC: Final = "t"
-PARTITIONS: Final = 2
-APP: Final = "query/t"
-IMPOSTOR: Final = "another query/t"  # commits other rows under a version of APP
 CONFIGS: Final = {"internal.segment.bytes": "700", "index.interval.bytes": "150"}
 OTHER_CONFIGS: Final = {"flush.messages": "1", "internal.segment.bytes": "400"}
 IDS_EACH: Final = 1_000_000  # of concurrent processes
@@ -57,7 +54,7 @@ DAY_MS: Final = 24 * 3_600_000
 ASKED_TIMES: Final = (NOW + 3, NOW + 9, NOW + 22)
 
 
-class Subject:
+class Subject(QueryWriter):
     """One process that writes to the root.
 
     Args:
@@ -114,14 +111,8 @@ class Subject:
             self._elsewhere.close()
         self.manager.close()
 
-    def perform(self, operation: str) -> None:
-        """Perform one of `OPERATIONS`; record an error in the history."""
-        try:
-            OPERATIONS[operation](self)
-        except StreamLogError as error:
-            self.history.append(Raised(operation, repr(error), is_typed=True))
-        except Exception as error:  # noqa: BLE001 - any error that is not ours is a finding
-            self.history.append(Raised(operation, repr(error), is_typed=False))
+    def _run(self, operation: str) -> None:
+        OPERATIONS[operation](self)
 
     # ---- operations --------------------------------------------------------------------------
     def append(self) -> None:
@@ -155,20 +146,6 @@ class Subject:
         self._log(0).roll()
         self._note_flush(0)
 
-    def commit(self) -> None:
-        """Commit the next version of a query to both partitions."""
-        last = self._last_version()
-        if last is not None and last.outcome is not Outcome.DONE:
-            return self._commit(last.number, last.ids)  # Spark retries a batch until it succeeds
-        return self._commit(0 if last is None else last.number + 1, None)
-
-    def commit_again(self) -> None:
-        """Commit the last version again, as after a crash before Spark's checkpoint."""
-        last = self._last_version()
-        if last is None:
-            return self.commit()
-        return self._commit(last.number, last.ids)
-
     def retire(self) -> None:
         """Retire the decisions that are applied and durable."""
         self._commits.retire()
@@ -194,18 +171,6 @@ class Subject:
         if self._elsewhere is None:
             self._elsewhere = self._open_manager()
         self._append(0, self._draw(1), log=self._elsewhere.log(TOPIC, 0))
-
-    def commit_other(self) -> None:
-        """Commit other rows under the last version, as after an older checkpoint was restored."""
-        last = self._last_version()
-        if last is None or last.outcome is not Outcome.DONE:
-            return self.commit()
-        ids = {p: (self._draw(2),) for p in range(PARTITIONS)}
-        try:
-            self._commit(last.number, ids, writer=IMPOSTOR)
-        except CommitMismatchError:
-            return None
-        raise AssertionError("other rows were accepted under a committed version")
 
     def clean(self) -> None:
         self._note_cleaning()
@@ -306,10 +271,6 @@ class Subject:
         with Stager(root, APP, version, partition, random=self._random) as stager:
             stager.append(TopicPartition(TOPIC, partition), batches)
             return stager.finish(rows=len(ids), checksum=sum(ids))
-
-    def _last_version(self) -> Wrote | None:
-        mine = [each for each in self.history if isinstance(each, Wrote) and each.writer == APP]
-        return mine[-1] if mine else None
 
     def _answered(self, wrote: Wrote) -> "_Answered":
         return _Answered(self.history, wrote)

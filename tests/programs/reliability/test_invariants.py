@@ -21,7 +21,8 @@ from tests.programs.reliability.history import (
     Wrote,
 )
 from tests.programs.reliability.invariants import RETENTION_MS, check
-from tests.programs.reliability.subject import APP, OPERATIONS, Subject
+from tests.programs.reliability.query_writer import APP
+from tests.programs.reliability.subject import OPERATIONS, Subject
 from tests.programs.reliability.workloads import NAMED, drawn
 
 GOOD = ("append", "commit", "append batches", "append other", "commit", "repeat", "flush")

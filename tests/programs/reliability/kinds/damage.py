@@ -22,7 +22,7 @@ from tests.programs.reliability.history import Crashed, Flushed, History, Raised
 from tests.programs.reliability.independent import CRC_START, HEADER
 from tests.programs.reliability.invariants import Harm, Violation
 from tests.programs.reliability.kinds.survival import SECOND_LIFE, Case, go_on, ground, perform
-from tests.programs.reliability.subject import PARTITIONS
+from tests.programs.reliability.query_writer import PARTITIONS
 from tests.programs.reliability.workloads import Workload
 
 FLIPS: Final = 24  # per workload

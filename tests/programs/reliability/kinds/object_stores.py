@@ -29,7 +29,7 @@ from tests.programs.reliability.history import (
 from tests.programs.reliability.invariants import Harm, Violation, check
 from tests.programs.reliability.kinds.survival import FIRST_LIFE, SECOND_LIFE, Case
 from tests.programs.reliability.object_subject import ObjectSubject
-from tests.programs.reliability.subject import APP
+from tests.programs.reliability.query_writer import APP
 from tests.programs.reliability.workloads import Workload
 
 OPENING: Final = 7  # requests; 5 with a hint, and two listings without

@@ -18,7 +18,8 @@ from streamlog.topic import TopicPartition
 from tests.programs.reliability.history import Crashed, Event, History, Outcome, Raised, Wrote
 from tests.programs.reliability.independent import read_partition
 from tests.programs.reliability.invariants import Harm, Violation, check
-from tests.programs.reliability.subject import APP, PARTITIONS, ROOT, TOPIC, Subject
+from tests.programs.reliability.query_writer import APP, PARTITIONS
+from tests.programs.reliability.subject import ROOT, TOPIC, Subject
 from tests.programs.reliability.workloads import Workload
 
 FIRST_LIFE, SECOND_LIFE, THIRD_LIFE = 1, 2, 3
