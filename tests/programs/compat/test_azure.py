@@ -5,36 +5,23 @@ integration.
 """
 
 import os
-import random
 from collections.abc import Iterator
+from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
-from streamlog.arrow.table_writer import write_table
-from streamlog.arrow.tables import read_table
 from streamlog.bucket.keys import JOURNAL
 from streamlog.bucket.root import BucketRoot
-from streamlog.clock import ManualClock, SystemClock
 from streamlog.errors import StorageError
-from streamlog.fs.local import LocalFileSystem
-from streamlog.maintenance.bucket_runner import BucketMaintenance
 from streamlog.store.api import ObjectStore
 from streamlog.store.remote import open_store
-from streamlog.topic import TopicPartition
-from tests.bucket.staged import commit, stage, values_of
-from tests.store import test_store
+from tests.bucket.staged import commit, stage
 from tests.support.azurite import Azurite, AzuriteUnavailableError, running
 from tests.support.lossy_proxy import LossyProxy
+from tests.support.store_checks import ORDERS, PROMISES, check_maintenance, check_tables
 
 pytestmark = pytest.mark.compat
 
-A = TopicPartition("orders", 0)
-PROMISES = {
-    name: value
-    for name, value in vars(test_store).items()
-    if name.startswith("test_") and "store" in getattr(value, "__annotations__", {})
-}
 globals().update(PROMISES)  # the tests of the stores without a server, with the fixture below
 
 
@@ -60,38 +47,13 @@ def test_the_tests_of_stores_are_found() -> None:
 
 
 def test_tables_are_written_once_and_read(azurite: Azurite) -> None:
-    url = azurite.new_bucket()
-    root = BucketRoot(open_store(url))
-    root.create()
-    root.create_topic("orders", partitions=2)
-    rows = pa.table({"key": ["a", "b", "c"], "value": ["x", "y", "z"]})
-    for is_replay in (False, True):
-        done = write_table(rows, url, "orders", txn_app_id="load", txn_version=1)
-        assert done.is_replay is is_replay
-    assert sorted(read_table(url, "orders")["value"].to_pylist()) == [b"x", b"y", b"z"]
+    check_tables(azurite.new_bucket())
 
 
 def test_maintenance_builds_segments_and_deletes_what_they_replace(
-    store: ObjectStore, tmp_path: object
+    store: ObjectStore, tmp_path: Path
 ) -> None:
-    clock = ManualClock(SystemClock().now_ms())
-    root = BucketRoot(store, clock=clock, random=random.Random(1))
-    root.create()
-    root.create_topic("orders")
-    expected = []
-    for version in range(5):
-        values = [b"%d.%d" % (version, number) for number in range(30)]
-        staged = stage(root, "q", version, {A: values}, timestamp=clock.now_ms())
-        commit(root, "q", version, staged)
-        expected += values
-    for wait_ms in (2 * 3600 * 1000, 120_000, 120_000):
-        clock.advance(wait_ms)
-        with BucketMaintenance(root, fs=LocalFileSystem(), scratch=f"{tmp_path}/s") as work:
-            assert work.run().errors == []
-    assert values_of(root, A, max_bytes=10_000) == expected
-    keys = [each.key for each in store.list("")]
-    assert sum(key.endswith(".log") for key in keys) == 1
-    assert not [key for key in keys if "/staging/" in key]
+    check_maintenance(store, tmp_path / "scratch")
 
 
 def test_a_lost_answer_makes_no_second_entry(
@@ -108,11 +70,11 @@ def test_a_lost_answer_makes_no_second_entry(
         proxy.wanted = f"PUT /devstoreaccount1/{url[5:]}/{JOURNAL}".encode()
         for version in range(3):
             proxy.left = 1
-            commit(root, "q", version, stage(root, "q", version, {A: [b"%d" % version]}))
+            commit(root, "q", version, stage(root, "q", version, {ORDERS: [b"%d" % version]}))
             assert proxy.left == 0
         assert len(proxy.lost) == 3
     assert root.state.number == 5
-    assert root.reader(A).log_end_offset == 3
+    assert root.reader(ORDERS).log_end_offset == 3
 
 
 def test_wrong_credentials_are_named_and_not_shown(
