@@ -22,6 +22,7 @@ from streamlog.exchange.batches import last_offset, offsets_of, pieces
 from streamlog.exchange.formats import FILE_FORMATS, BatchWriter, FileShape
 from streamlog.exchange.places import NewFile, Place
 from streamlog.exchange.positions import (
+    NOTE,
     UNFINISHED,
     ExportedFile,
     Position,
@@ -32,9 +33,8 @@ from streamlog.exchange.streams import buffered
 from streamlog.exchange.target import EpochBefore, Exported, Written
 from streamlog.topic import TopicPartition
 
-__all__ = ["DEFAULT_FILE_SIZE", "NOTE", "FileTarget", "Note"]
+__all__ = ["DEFAULT_FILE_SIZE", "FileTarget", "Note"]
 
-NOTE: Final = "_streamlog.json"
 DEFAULT_FILE_SIZE: Final = 128 << 20
 _NOTE_SIZE_MAX: Final = 16 << 20
 _VERSION: Final = 1

@@ -14,9 +14,9 @@ from streamlog.errors import (
     InvalidOptionError,
     InvalidRequestError,
 )
-from streamlog.exchange.file_target import NOTE, Note
+from streamlog.exchange.file_target import Note
 from streamlog.exchange.places import as_files
-from streamlog.exchange.positions import ExportedFile, positions_in
+from streamlog.exchange.positions import NOTE, ExportedFile, positions_in
 from streamlog.exchange.streams import FileReader
 from streamlog.exchange.text_files import csv_batches, csv_columns, ndjson_batches
 from streamlog.exchange.versions import FINGERPRINT_BITS
@@ -119,6 +119,14 @@ def chosen(
         InvalidRequestError: A wanted column is missing, or there is one that a sink does not know.
     """
     extra = {"keyBase64", "valueBase64"} if twins else set()
+    twice = [each for each in names if names.count(each) > 1]
+    if twice:
+        raise InvalidRequestError(
+            f"column {twice[0]!r} appears {names.count(twice[0])} times",
+            path=path,
+            got=f"columns {', '.join(names)}",
+            expected="each name once",
+        )
     if columns is not None:
         missing = [source for source in columns.values() if source not in names]
         if missing:

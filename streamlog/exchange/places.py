@@ -180,7 +180,10 @@ class _Directory:
 
     def names(self) -> list[str]:
         """See `Place.names`."""
-        return [each for each in self._fs.list(self.name) if not each.startswith(".")]
+        try:
+            return [each for each in self._fs.list(self.name) if not each.startswith(".")]
+        except FileMissingError:
+            return []
 
     def read(self, name: str, *, max_size: int) -> bytes | None:
         """See `Place.read`."""

@@ -15,7 +15,7 @@ from streamlog.errors import InvalidRequestError, InvalidTopicError
 from streamlog.fs.names import NAME_SIZE_MAX
 from streamlog.topic import TopicPartition
 
-__all__ = ["UNFINISHED", "ExportedFile", "Position", "file_front", "positions_in"]
+__all__ = ["NOTE", "UNFINISHED", "ExportedFile", "Position", "file_front", "positions_in"]
 
 _NAME: Final = re.compile(
     r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,10})"
@@ -23,7 +23,10 @@ _NAME: Final = re.compile(
     r"\.(?P<extension>ndjson|csv|parquet)",
     re.ASCII,
 )
-UNFINISHED: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}-[0-9]{1,10}-[0-9]{20}", re.ASCII)
+NOTE: Final = "_streamlog.json"  # describes an export, beside its files
+UNFINISHED: Final = re.compile(
+    rf"[a-zA-Z0-9._-]{{1,249}}-[0-9]{{1,10}}-[0-9]{{20}}|{re.escape(NOTE)}", re.ASCII
+)
 _MAX_NUMBER: Final = 2**63 - 1
 
 

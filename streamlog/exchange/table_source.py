@@ -7,7 +7,6 @@ partition each file has. Any other table is read in the order of its files' path
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -27,6 +26,8 @@ __all__ = ["TableFile", "TableUnit", "ordered", "table_unit"]
 
 _ORDER: Final = ("partition", "offset")
 _MASK: Final = (1 << FINGERPRINT_BITS) - 1
+_SORTED_BYTES: Final = 1 << 30  # of files that are sorted together
+_BATCH_ROWS: Final = 16 << 10
 
 
 class TableFile(ABC):
@@ -100,37 +101,68 @@ def ordered(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of files by partition and offset.
 
+    Writers of tables may divide the rows of a commit among several files in turn. Such files are
+    read together, into memory.
+
     Args:
         files: The files.
         columns: The columns to yield.
         name: The table, for errors.
 
     Raises:
-        InvalidRequestError: Two files have offsets of a partition in turn, or one offset twice, or
-            a row has no partition or offset.
+        InvalidRequestError: An offset comes twice, too many files hold offsets in turn, or a row
+            has no partition or offset.
     """
-    runs = sorted(run for at, file in enumerate(files) for run in _runs(file, at))
-    for before, after in pairwise(runs):
-        if before.partition == after.partition and after.first <= before.last:
-            raise InvalidRequestError(
-                f"files of the table overlap in the offsets of partition {after.partition}",
-                path=name,
-                offset=after.first,
-                got=f"{files[after.file].path} begins at {after.first}",
-                expected=f"above {before.last}, where {files[before.file].path} ends",
-                hint="the table has records twice, or was rewritten: rewrite it sorted by partition"
-                " and offset",
-            )
     wanted = list(dict.fromkeys((*columns, *_ORDER)))
-    for run in runs:
-        batches = files[run.file].batches(wanted)
-        if not run.is_alone:
-            batches = _of_partition(batches, run.partition)
-        if run.is_sorted:
-            yield from batches
+    runs = sorted(run for at, file in enumerate(files) for run in _runs(file, at))
+    for group in _groups(runs):
+        found = [_rows(files[run.file], run, wanted) for run in group]
+        if len(group) == 1 and group[0].is_sorted:
+            yield from found[0]
             continue
-        table = pa.Table.from_batches(list(batches)).sort_by("offset")
-        yield from table.to_batches()
+        size = sum(files[run.file].size for run in group)
+        if size > _SORTED_BYTES:
+            raise InvalidRequestError(
+                f"files of the table hold offsets of partition {group[0].partition} in turn",
+                path=name,
+                got=f"{len(group)} files of {size} bytes",
+                expected=f"at most {_SORTED_BYTES} bytes to sort in memory",
+                hint="rewrite the table sorted by partition and offset",
+            )
+        table = pa.Table.from_batches([batch for batches in found for batch in batches])
+        table = table.sort_by("offset")
+        _check_unique(table.column("offset"), group[0].partition, name)
+        yield from table.to_batches(max_chunksize=_BATCH_ROWS)
+
+
+def _groups(runs: Sequence[_Run]) -> Iterator[list[_Run]]:
+    """Yield the runs that overlap together; most groups have one."""
+    group: list[_Run] = []
+    for run in runs:
+        overlaps = any(run.partition == each.partition and run.first <= each.last for each in group)
+        if group and not overlaps:
+            yield group
+            group = []
+        group.append(run)
+    if group:
+        yield group
+
+
+def _check_unique(offsets: pa.ChunkedArray, partition: int, name: str) -> None:
+    numbers = offsets.cast(pa.int64()).to_numpy()
+    again = np.flatnonzero(np.diff(numbers) == 0)
+    if again.size:
+        raise InvalidRequestError(
+            f"the table has an offset of partition {partition} twice",
+            path=name,
+            offset=int(numbers[again[0]]),
+            hint="remove the copies",
+        )
+
+
+def _rows(file: TableFile, run: _Run, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    batches = file.batches(columns)
+    return batches if run.is_alone else _of_partition(batches, run.partition)
 
 
 def _of_partition(batches: Iterator[pa.RecordBatch], partition: int) -> Iterator[pa.RecordBatch]:
