@@ -73,6 +73,7 @@ class Importer:
     ) -> None:
         self._root, self._topic, self._fs = root, topic, fs or LocalFileSystem()
         self._compression, self._acks, self._commit_bytes = compression_type, acks, commit_bytes
+        self._topic_id = ""  # looked up with the versions
 
     def plan(self, units: Sequence[ImportUnit]) -> list[ImportVersion | None]:
         """Return how far each unit is, None if nothing of it was imported.
@@ -137,7 +138,7 @@ class Importer:
                 self._root,
                 self._topic,
                 compression_type=self._compression,
-                txn_app_id=_app(unit),
+                txn_app_id=self._app(unit),
                 txn_version=ImportVersion(done, unit.fingerprint, is_last).number,
                 acks=self._acks,
                 fs=self._fs,
@@ -170,22 +171,24 @@ class Importer:
         """Return the version of the last commit of each unit."""
         paths = root_paths(self._root, self._fs)
         if is_bucket(paths[0]):
-            from streamlog.arrow.bucket_topics import plan_topics
+            from streamlog.bucket.manager import BucketManager
 
+            BucketManager(paths[0]).ensure_topic(self._topic)
             root = BucketRoot(shared_store(paths[0]))
             root.refresh()
-            plan_topics(root, self._topic)
+            self._topic_id = root.state.topics[self._topic].topic_id
             ledgers = [root.state.apps.get(self._identity(each)) for each in units]
             return [each.entries[-1].version if each and each.entries else None for each in ledgers]
         with LogManager.open(paths, fs=self._fs) as manager:
             manager.ensure_topic(self._topic)
+            self._topic_id = manager.describe(self._topic).topic_id or ""
             return [manager.commits.last_version(self._identity(each)) for each in units]
 
     def _identity(self, unit: ImportUnit) -> str:
         return CommitIdentity.of(
-            txn_app_id=_app(unit), query_id=None, topic=self._topic, version=0
+            txn_app_id=self._app(unit), query_id=None, topic=self._topic, version=0
         ).app
 
-
-def _app(unit: ImportUnit) -> str:
-    return f"import {unit.name}"
+    def _app(self, unit: ImportUnit) -> str:
+        """Return the writer's name: a topic that is created again has nothing of a file."""
+        return f"import into {self._topic_id} of {unit.name}"

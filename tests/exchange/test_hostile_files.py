@@ -154,6 +154,10 @@ def test_a_file_that_changed_is_not_imported_again(root: Path, tmp_path: Path) -
     path.write_bytes(b'{"value":"a"}\n')
     assert import_into(root, "t", path).rows == 1
     assert import_into(root, "t", path).complete == 1
+    with LogManager.open(root) as manager:
+        manager.delete_topic("t")
+        manager.create_topic("t", 1)
+    assert import_into(root, "t", path).rows == 1  # another topic of that name
     path.write_bytes(b'{"value":"a"}\n{"value":"b"}\n')
     with pytest.raises(CommitMismatchError, match="has changed"):
         import_into(root, "t", path)

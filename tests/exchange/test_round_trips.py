@@ -10,6 +10,7 @@ import pytest
 from pyiceberg.utils.config import Config
 
 from streamlog import LogManager, Record, read_table
+from streamlog.bucket.manager import BucketManager
 from streamlog.clock import SystemClock
 from streamlog.errors import (
     CorruptCheckpointError,
@@ -25,6 +26,9 @@ from streamlog.errors import (
 from streamlog.exchange.exporting import Exporter
 from streamlog.exchange.file_target import FileTarget
 from streamlog.exchange.formats import FileShape, read_columns_of
+from streamlog.exchange.import_source import ImportOptions
+from streamlog.exchange.import_sources import import_units
+from streamlog.exchange.importing import Importer
 from streamlog.exchange.places import StorePlace
 from streamlog.exchange.positions import ExportedFile
 from streamlog.exchange.source import ExportSource
@@ -282,3 +286,18 @@ def test_damage_ends_its_partition_only(tmp_path: Path) -> None:
     assert second.records == 100
     again = export(root, tmp_path / "there", "parquet")
     assert [each.records for each in again.partitions] == [0, 0] and len(again.errors) == 1
+
+
+def test_a_root_in_a_store_is_exported_and_imported_into(root: Path, tmp_path: Path) -> None:
+    export(root, tmp_path / "there", "parquet", file_size=2000)
+    url = f"file://{tmp_path}/bucket"
+    manager = BucketManager(url, create=True)
+    manager.create_topic("orders", 2)
+    units = import_units(str(tmp_path / "there"), ImportOptions())
+    assert Importer(url, "orders", commit_bytes=20_000).run(units).rows == 1000
+    assert Importer(url, "orders").run(units).rows == 0
+    assert table(url).equals(table(root))
+    export(url, tmp_path / "again", "csv")
+    fill(tmp_path / "back", "any", 0, 0)
+    import_into(tmp_path / "back", "orders", tmp_path / "again")
+    assert table(tmp_path / "back").equals(table(root))

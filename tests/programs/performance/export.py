@@ -1,0 +1,175 @@
+"""`streamlog export` of 200 MB of Arrow, beside pyarrow writing the same table from memory.
+
+Each round also measures `read_table` alone: an export has to read the log, and the peer does not.
+`export.parquet_beside_both` has reading and writing in turn as its peer.
+"""
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from streamlog import read_table, write_table
+from streamlog.exchange.exporting import Exporter
+from streamlog.exchange.import_source import ImportOptions
+from streamlog.exchange.import_sources import import_units
+from streamlog.exchange.importing import Importer
+from streamlog.exchange.source import ExportSource
+from streamlog.exchange.targets import TargetOptions, open_target
+from streamlog.root.manager import LogManager
+from tests.programs.performance.comparison import Comparison, interleaved
+
+ROWS = 400_000
+WORDS = 60  # of a value, each about 8 bytes
+
+
+def compare(rounds: int = 3) -> Iterator[Comparison]:
+    """Yield the MB of Arrow per second of exports, an import and their peers."""
+    with TemporaryDirectory() as scratch:
+        place = Path(scratch)
+        _make(place / "root")
+        table = read_table(str(place / "root"), "rows", include_headers=True)
+        for bench, ours, peer, name in (
+            (
+                "export.parquet",
+                partial(_export, place, "parquet"),
+                partial(_parquet, place, table),
+                "pyarrow, from memory",
+            ),
+            (
+                "export.parquet_beside_both",
+                partial(_export, place, "parquet"),
+                partial(_both, place),
+                "read_table, then pyarrow",
+            ),
+            (
+                "export.parquet_beside_read",
+                partial(_export, place, "parquet"),
+                partial(_read, place),
+                "read_table alone",
+            ),
+            (
+                "export.csv",
+                partial(_export, place, "csv"),
+                partial(_csv, place, table),
+                "pyarrow, from memory",
+            ),
+            (
+                "export.ndjson",
+                partial(_export, place, "ndjson"),
+                partial(_csv, place, table),
+                "pyarrow's CSV, from memory",
+            ),
+            (
+                "export.delta",
+                partial(_export, place, "delta"),
+                partial(_delta, place, table),
+                "delta-rs, from memory",
+            ),
+            (
+                "import.parquet",
+                partial(_import, place),
+                partial(_write, place),
+                "pyarrow, then write_table",
+            ),
+        ):
+            found = interleaved(
+                partial(_speed, place, table.nbytes, ours),
+                partial(_speed, place, table.nbytes, peer),
+                rounds=rounds,
+            )
+            yield Comparison(bench, *found, name, "MB/s")
+
+
+def _make(root: Path) -> None:
+    with LogManager.open(root, create=True) as manager:
+        manager.create_topic("rows", 2)
+    random = np.random.default_rng(1)
+    words = [b"%x" % number for number in random.integers(1 << 20, 1 << 28, 5000).tolist()]
+    values = [
+        b" ".join(words[each] for each in random.integers(0, len(words), WORDS).tolist())
+        for _ in range(20_000)
+    ]
+    keys = [b"key-%d" % number for number in random.integers(0, 1 << 20, 20_000).tolist()]
+    for _ in range(ROWS // len(values)):
+        write_table(pa.table({"key": keys, "value": pa.array(values)}), str(root), "rows")
+
+
+def _speed(place: Path, size: int, work: Callable[[], None]) -> float:
+    shutil.rmtree(place / "there", ignore_errors=True)
+    start = time.perf_counter()
+    work()
+    return size / 1e6 / (time.perf_counter() - start)
+
+
+def _export(place: Path, format: str) -> None:
+    _export_to(place, place / "there", format)
+
+
+def _export_to(place: Path, target: Path, format: str) -> None:
+    with ExportSource(str(place / "root"), "rows") as source:
+        options = TargetOptions(format, file_size=64 << 20)
+        there, columns = open_target(str(target), options, source.partitions)
+        with contextlib.closing(there):
+            report = Exporter(source, there, columns).run()
+    assert sum(each.records for each in report.partitions) == ROWS
+
+
+def _read(place: Path) -> None:
+    assert len(read_table(str(place / "root"), "rows", include_headers=True)) == ROWS
+
+
+def _both(place: Path) -> None:
+    _parquet(place, read_table(str(place / "root"), "rows", include_headers=True))
+
+
+def _parquet(place: Path, table: pa.Table) -> None:
+    (place / "there").mkdir()
+    pq.write_table(table, place / "there" / "all.parquet", compression="zstd")
+
+
+def _csv(place: Path, table: pa.Table) -> None:
+    (place / "there").mkdir()
+    pa_csv.write_csv(table.drop_columns(["headers"]), place / "there" / "all.csv")
+
+
+def _delta(place: Path, table: pa.Table) -> None:
+    import deltalake
+
+    deltalake.write_deltalake(place / "there", table)
+
+
+def _import(place: Path) -> None:
+    source = place / "source"
+    if not source.exists():
+        _export_to(place, source, "parquet")
+    topic = _new_topic(place)
+    units = import_units(str(source), ImportOptions())
+    assert Importer(str(place / "root"), topic).run(units).rows == ROWS
+
+
+def _write(place: Path) -> None:
+    source = place / "source"
+    if not source.exists():
+        _export_to(place, source, "parquet")
+    topic = _new_topic(place)
+    for path in sorted(source.glob("*.parquet")):
+        rows = pq.read_table(path).drop_columns(["topic"])
+        write_table(rows, str(place / "root"), topic, txn_app_id=path.name, txn_version=1)
+
+
+def _new_topic(place: Path) -> str:
+    """Return an empty topic; delete the last one."""
+    with LogManager.open(place / "root") as manager:
+        if "new" in manager.topics():
+            manager.delete_topic("new")
+        manager.create_topic("new", 2)
+    return "new"
