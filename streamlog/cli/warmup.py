@@ -5,15 +5,21 @@ numba compiles a kernel at its first call, which takes seconds, and caches the c
 topic in memory, is therefore enough.
 """
 
+import contextlib
 import math
 from collections.abc import Iterator
 from random import Random
+
+import pyarrow as pa
 
 from streamlog.cleaner.choosing import find_cleanable
 from streamlog.cleaner.offset_map import OffsetMap
 from streamlog.cleaner.round import CleaningRound, Throttle
 from streamlog.clock import SystemClock
 from streamlog.config.log_config import LogConfig
+from streamlog.decoding.decoder import DecoderSpec, Format, ResolvedSpec, open_decoder
+from streamlog.decoding.schema_text import SchemaText
+from streamlog.errors import InvalidRequestError
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.reader import LogReader
@@ -49,6 +55,7 @@ def warm_up() -> None:
         with LogReader.open("/logs/warm-0", fs=fs) as reader:  # scans the files
             reader.read(0)
         _compact(fs, log)
+    _decode()
 
 
 def _records() -> Iterator[Record]:
@@ -83,3 +90,18 @@ def _compact(fs: MemoryFileSystem, log: PartitionLog) -> None:
         throttle=Throttle(clock, math.inf),
     )
     cleaning.go_on(lambda: False)
+
+
+def _decode() -> None:
+    """Decode a value of Avro and one of Protobuf, if the extra for them is installed."""
+    with contextlib.suppress(InvalidRequestError):
+        avro = DecoderSpec(format=Format.AVRO, schema='"int"', is_framed=False)
+        open_decoder(avro.resolve()).decode(pa.array([b"\2"]))
+    with contextlib.suppress(ImportError):
+        from google.protobuf import descriptor_pb2, empty_pb2
+
+        files = descriptor_pb2.FileDescriptorSet()
+        empty_pb2.DESCRIPTOR.CopyToProto(files.file.add())
+        reader = SchemaText("", descriptors=files.SerializeToString())
+        protobuf = ResolvedSpec(spec=DecoderSpec(format=Format.PROTOBUF), reader=reader)
+        open_decoder(protobuf).decode(pa.array([b"\0\0\0\0\1\0"]))

@@ -191,7 +191,8 @@ def _read_word(
                     most = _INT64_MAX // factor
                     if word > most or word < -most:
                         position = int64(a.SCALED_RANGE)
-                    word *= factor
+                    else:
+                        word *= factor
             elif todo == a.LONG_TO_FLOAT:
                 word = int64(np.float32(word).view(np.int32)) & 0xFFFF_FFFF
             elif todo == a.LONG_TO_DOUBLE:
@@ -434,7 +435,8 @@ def _read_count(data: NDArray[np.uint8], position: int, end: int) -> tuple[int, 
         size, position = _read_long(data, position, end)
         if position >= 0 and (size < 0 or size > end - position):
             position = int64(a.NEGATIVE_SIZE if size < 0 else a.TRUNCATED)
-        count = -count
-        if count < 0:  # the least int64 has no opposite
+        if count < -_INT64_MAX:  # it has no opposite
             position = int64(a.TOO_MANY)
+        else:
+            count = -count
     return count, position
