@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from streamlog.binary.arrays import WORD_SIZE, as_source
 from streamlog.decoding import avro_layout as a
+from streamlog.decoding.arrays import array_of_errors, array_of_ids, validity_of
 from streamlog.decoding.avro_columns import AvroColumns
 from streamlog.decoding.avro_kernels import decode_avro
 from streamlog.decoding.avro_program import AvroPrograms
@@ -67,7 +68,7 @@ class AvroDecoder:
         """Decode values; see `ValueDecoder.decode`."""
         values = values.cast(pa.binary())
         data, (starts, ends) = data_of(values), spans_of(values)
-        is_valid = values.is_valid().to_numpy(zero_copy_only=False)
+        is_valid = validity_of(values)
         ids = np.full(len(values), NO_ID, np.int64)
         if self._is_framed:
             ids = np.where(is_valid, ids_of(data, starts, ends), NO_ID)
@@ -75,9 +76,7 @@ class AvroDecoder:
         starts = starts + HEADER_SIZE * (ids != NO_ID)
         columns, errors = self._run(data, starts, ends, entries)
         texts = self._texts(errors, starts)
-        return DecodedValues(
-            columns.array(), texts, pa.array(ids.astype(np.int32), mask=ids == NO_ID)
-        )
+        return DecodedValues(columns.array(), texts, array_of_ids(ids))
 
     def _entries_of(self, ids: NDArray[np.int64], is_valid: NDArray[np.bool_]) -> Any:
         """Return int64[n]: where the program of each value starts."""
@@ -147,11 +146,11 @@ class AvroDecoder:
 
     def _texts(self, errors: NDArray[np.int64], starts: NDArray[np.int64]) -> pa.StringArray:
         bad = np.flatnonzero(errors[:, 0])
-        texts: list[str | None] = [None] * len(errors)
+        texts: dict[int, str] = {}
         for row in bad.tolist():
             status, position, place = errors[row].tolist()
             texts[row] = self._text(status, position - int(starts[row]), place)
-        return pa.array(texts, pa.string()) if len(bad) else pa.nulls(len(errors), pa.string())
+        return array_of_errors(texts, len(errors))
 
     def _text(self, status: int, position: int, place: int) -> str:
         code, programs = self._programs.code, self._programs

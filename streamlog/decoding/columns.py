@@ -30,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamlog.decoding.arrays import array_of_integers, array_of_texts
 from streamlog.decoding.column_layout import (
     BASE,
     BYTES,
@@ -292,13 +293,16 @@ def _without_repeated_keys(
     sizes = np.diff(ends, prepend=0)
     if len(sizes) == 0 or sizes.max() < 2:
         return ends, entries
-    codes = entries.field(0).dictionary_encode().indices.to_numpy().astype(np.int64)
+    indices = entries.field(0).dictionary_encode().indices
+    codes = np.frombuffer(indices.buffers()[1], np.int32)[: len(indices)].astype(np.int64)
     rows = np.repeat(np.arange(len(ends), dtype=np.int64), sizes)
     _, last = np.unique((rows * (int(codes.max()) + 1) + codes)[::-1], return_index=True)
     if len(last) == len(codes):
         return ends, entries
     kept = np.sort(len(codes) - 1 - last)
-    return np.cumsum(np.bincount(rows[kept], minlength=len(ends))), entries.take(pa.array(kept))
+    return np.cumsum(np.bincount(rows[kept], minlength=len(ends))), entries.take(
+        array_of_integers(kept)
+    )
 
 
 def _of_known_message(
@@ -350,7 +354,7 @@ def _of_symbols(
     found = pa.Array.from_buffers(
         pa.int32(), len(words), [validity, pa.py_buffer(indexes.astype(np.int32))], nulls
     )
-    return pa.array(names, pa.string()).take(found)
+    return array_of_texts(names).take(found)
 
 
 def _of_fixed(

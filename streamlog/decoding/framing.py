@@ -73,7 +73,7 @@ def without_headers(values: pa.BinaryArray, has_header: NDArray[np.bool_]) -> pa
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(ends - starts - HEADER_SIZE * has_header, out=offsets[1:])
     data = data_of(values)[: ends[-1]][keeps]
-    validity = pa.array(values.is_valid()).buffers()[1]
+    validity = values.is_valid().buffers()[1]
     return pa.Array.from_buffers(
         pa.binary(), len(values), [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
     )

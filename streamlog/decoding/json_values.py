@@ -16,6 +16,13 @@ import pyarrow.compute as pc
 import pyarrow.json
 from numpy.typing import NDArray
 
+from streamlog.decoding.arrays import (
+    array_of_errors,
+    array_of_ids,
+    array_of_integers,
+    array_of_texts,
+    validity_of,
+)
 from streamlog.decoding.ddl import type_of_ddl
 from streamlog.decoding.decoded import DecodedValues
 from streamlog.decoding.framing import NO_ID, data_of, ids_of, spans_of, without_headers
@@ -25,6 +32,7 @@ __all__ = ["JsonDecoder", "convert_value", "parse_value"]
 _OPEN, _CLOSE = np.uint8(ord("{")), np.uint8(ord("}"))
 _SPACE: Final = b" \t\r\n"
 _BLOCK_BYTES: Final = 16 << 20  # parsed at once
+_NEWLINE: Final = array_of_texts(["\n"])[0]
 _SHOWN: Final = 40  # characters of a value in an error
 
 
@@ -45,14 +53,12 @@ class JsonDecoder:
         """Decode values; see `ValueDecoder.decode`."""
         values = values.cast(pa.binary())
         data, (starts, ends) = data_of(values), spans_of(values)
-        is_valid = values.is_valid().to_numpy(zero_copy_only=False)
+        is_valid = validity_of(values)
         ids = np.where(is_valid, ids_of(data, starts, ends), NO_ID)
         payloads = without_headers(values, ids != NO_ID)
         work = _Work(self.arrow_type, self._parsed, payloads)
         work.decode_all(is_valid)
-        return DecodedValues(
-            work.result(), work.errors(), pa.array(ids.astype(np.int32), mask=ids == NO_ID)
-        )
+        return DecodedValues(work.result(), work.errors(), array_of_ids(ids))
 
 
 def _parsed_type(kind: pa.StructType) -> pa.Schema | None:
@@ -128,13 +134,15 @@ class _Work:
 
     def _try(self, rows: NDArray[np.int64]) -> pa.Array | str:
         """Return the parsed values, or why some of them cannot be parsed."""
-        some = self._payloads.take(pa.array(rows))
+        some = self._payloads.take(array_of_integers(rows))
         try:
             some = some.cast(pa.string())
         except pa.ArrowInvalid:
             return "invalid UTF-8"
-        lines = pa.ListArray.from_arrays(pa.array([0, len(some)], pa.int32()), some)
-        text = pc.binary_join(lines, "\n")[0].as_buffer()
+        lines = pa.ListArray.from_arrays(
+            array_of_integers(np.array([0, len(some)], np.int32)), some
+        )
+        text = pc.binary_join(lines, _NEWLINE)[0].as_buffer()
         try:
             table = pyarrow.json.read_json(
                 pa.BufferReader(text),
@@ -184,13 +192,11 @@ class _Work:
             return values
         places = np.full(count, -1, np.int64)
         places[rows] = np.arange(len(rows))
-        return values.take(pa.array(places, mask=places < 0))
+        return values.take(array_of_integers(places, places >= 0))
 
     def errors(self) -> pa.StringArray:
         """Return the errors in the order of the input."""
-        if not self._errors:
-            return pa.nulls(len(self._payloads), pa.string())
-        return pa.array([self._errors.get(row) for row in range(len(self._payloads))], pa.string())
+        return array_of_errors(self._errors, len(self._payloads))
 
 
 def _look_whole(values: pa.BinaryArray) -> NDArray[np.bool_]:

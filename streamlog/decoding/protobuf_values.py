@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from streamlog.binary.arrays import as_source
 from streamlog.decoding import protobuf_layout as p
+from streamlog.decoding.arrays import array_of_errors, array_of_ids, validity_of
 from streamlog.decoding.columns import Columns
 from streamlog.decoding.decoded import DecodedValues
 from streamlog.decoding.framing import HEADER_SIZE, NO_ID, data_of, ids_of, spans_of
@@ -66,7 +67,7 @@ class ProtobufDecoder:
         """Decode values; see `ValueDecoder.decode`."""
         values = values.cast(pa.binary())
         data, (starts, ends) = as_source(data_of(values)), spans_of(values)
-        is_wanted = values.is_valid().to_numpy(zero_copy_only=False).copy()
+        is_wanted = validity_of(values)
         texts: dict[int, str] = {}
         ids = np.full(len(values), NO_ID, np.int64)
         if self._is_framed:
@@ -77,11 +78,8 @@ class ProtobufDecoder:
             status, position, table = errors[row].tolist()
             name = self._columns.names[table]
             texts[row] = f"{_REASONS[status]}, at byte {position - int(starts[row])} in {name}"
-        found = [texts.get(row) for row in range(len(values))] if texts else [None] * len(values)
         return DecodedValues(
-            columns.array(),
-            pa.array(found, pa.string()),
-            pa.array(ids.astype(np.int32), mask=ids == NO_ID),
+            columns.array(), array_of_errors(texts, len(values)), array_of_ids(ids)
         )
 
     def _after_headers(
