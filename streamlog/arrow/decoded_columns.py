@@ -132,7 +132,7 @@ class DecodedColumns:
         for name, decoder in self._decoders.items():
             values, messages, schema_ids = decoder.decode(batch.column(name))
             kind = self._types[name]
-            columns[name] = values if values.type == kind else values.cast(kind)
+            columns[name] = values if values.type == kind else values.cast(kind, safe=False)
             if messages.null_count < len(messages):
                 bad.append(_Bad(name, messages, schema_ids))
         if bad and self._fails_fast:

@@ -16,9 +16,12 @@ def as_spark_has_it(kind: "pa.DataType") -> "pa.DataType":
     """Return the type that decoded values have in Spark.
 
     A time of day becomes its number of milli- or microseconds: streaming queries refuse Spark's own
-    type TIME (UNSUPPORTED_TIME_TYPE).
+    type TIME (UNSUPPORTED_TIME_TYPE). Timestamps have microseconds, as always in Spark.
     """
     import pyarrow as pa
+
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", tz=kind.tz)
 
     if pa.types.is_time32(kind):
         return pa.int32()
@@ -46,7 +49,7 @@ def spark_type_of(kind: "pa.DataType") -> DataType:
     try:
         found = from_arrow_type(kind)
         is_same = to_arrow_type(found, timezone="UTC") == kind
-    except PySparkTypeError:
+    except (PySparkTypeError, ValueError):  # a decimal of more than 38 digits
         is_same = False
     if not is_same:
         raise InvalidOptionError("Spark has no type for values of this schema", got=str(kind))

@@ -255,7 +255,7 @@ def decode_batches(
     for batch in batches:
         values, errors, _ = decoder.decode(batch.cast(pa.binary()))
         if values.type != kind:
-            values = values.cast(kind)
+            values = values.cast(kind, safe=False)
         if fails_fast and errors.null_count < len(errors):
             raise InvalidRecordError(
                 "value cannot be decoded",
