@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["DeadLetterBatches", "dead_letters", "route_dead_letters", "with_dead_letters"]
 
 _PREFIX: Final = "__connect.errors."
+_TIME: Final = "timestamp"
 _NEEDED: Final = (ERROR, "topic", "partition", "offset")
 
 
@@ -79,7 +80,9 @@ def route_dead_letters(df: "DataFrame", *, topic: str, dead_letter_topic: str) -
         dead_letter_topic: The topic of the others.
 
     Returns:
-        The columns key, value, headers and topic.
+        The columns key, value, headers and topic, and timestamp if the rows have it: good ones
+        keep theirs. Dead letters get the time of their batch, or retention would delete those of
+        old records at once.
 
     Raises:
         InvalidRequestError: A column is missing, or key or value have another type.
@@ -98,6 +101,7 @@ def route_dead_letters(df: "DataFrame", *, topic: str, dead_letter_topic: str) -
         *(either(_bytes(df, name), F.col(ERROR)[name], name) for name in ("key", "value")),
         either(own, _headers(df), HEADERS),
         either(F.lit(topic), F.lit(dead_letter_topic), "topic"),
+        *([F.when(is_good, F.col(_TIME)).alias(_TIME)] if _TIME in df.columns else []),
     )
 
 

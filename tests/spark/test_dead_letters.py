@@ -87,6 +87,12 @@ def test_one_commit_has_the_good_rows_and_the_dead_letters(root, orders, checkpo
     assert start() is None
 
     assert sorted_values(root.path, "clean") == GOOD
+    (clean,), (dead,) = (
+        records_of(root.path, "clean").values(),
+        records_of(root.path, "dead").values(),
+    )
+    assert {record.timestamp for record in clean} == {1_700_000_000_000}
+    assert min(record.timestamp for record in dead) > 1_700_000_000_000
     assert sorted_values(root.path, "dead") == BAD
     assert [
         texts(each)["__connect.errors.offset"] for each in records_of(root.path, "dead")[0]
