@@ -61,7 +61,8 @@ def decode_avro(
         columns: NODES; int64[nodes, 2], scratch; int64[k], the nodes that have a cell per row.
         buffers: Words, validity and bytes, as of `Columns`.
         errors: int64[n, 3], filled where a value is bad: a negative number of `avro_layout`, the
-            position in the bytes of all values, the place of the instruction.
+            position in the bytes of all values, the place of the instruction. If a column is full,
+            the place of the instruction that found it so.
         stack: int64[STACK_SIZE], scratch.
         first: The row to begin with.
 
@@ -80,6 +81,7 @@ def decode_avro(
             )
             if status == a.ROOM:
                 restore(nodes, saved)
+                errors[row, 2] = place
                 return row
             is_good = status == a.GOOD
             errors[row, 0] = status

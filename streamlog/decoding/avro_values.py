@@ -128,7 +128,7 @@ class AvroDecoder:
             data = np.concatenate([data, np.zeros(WORD_SIZE, np.uint8)])
         count = len(starts)
         errors = np.zeros((count, 3), np.int64)
-        columns = Columns(self._columns.tree, count, int((ends - starts).sum()))
+        columns = Columns(self._columns.tree, ends - starts)
         done = 0
         while True:
             done = decode_avro(
@@ -142,7 +142,7 @@ class AvroDecoder:
             )
             if done == count:
                 return columns, errors
-            columns.grow(done)
+            columns.grow(done, programs.code[int(errors[done, 2]) + a.A])
 
     def _texts(self, errors: NDArray[np.int64], starts: NDArray[np.int64]) -> pa.StringArray:
         bad = np.flatnonzero(errors[:, 0])

@@ -150,8 +150,7 @@ class Columns:
 
     Args:
         tree: The nodes.
-        rows: How many rows will be decoded.
-        size: The bytes of all rows.
+        sizes: int64[n], the bytes of each row.
 
     Attributes:
         nodes: int64[n, NODE_WIDTH].
@@ -162,8 +161,9 @@ class Columns:
         data: uint8[bytes].
     """
 
-    def __init__(self, tree: ColumnTree, rows: int, size: int) -> None:
-        self._tree, self._rows, self._grown_at = tree, rows, -1
+    def __init__(self, tree: ColumnTree, sizes: NDArray[np.int64]) -> None:
+        self._tree, self._sizes = tree, sizes
+        rows, size = len(sizes), int(sizes.sum())
         self.nodes = np.zeros((len(tree.nodes), NODE_WIDTH), np.int64)
         self.saved = np.zeros((len(tree.nodes), 2), np.int64)
         self.each_row = np.array([n.index for n in tree.nodes if not n.is_repeated], np.int64)
@@ -186,22 +186,23 @@ class Columns:
         cells, size = int(self.nodes[:, CAPACITY].sum()), int(self.nodes[:, DATA_SIZE].sum())
         return np.empty(cells, np.int64), np.empty(cells, np.uint8), np.empty(size, np.uint8)
 
-    def grow(self, done: int) -> None:
-        """Make more room.
+    def grow(self, done: int, full: int) -> None:
+        """Make more room: as much as the rows left need if they are like those before.
 
         Args:
             done: How many rows are complete.
+            full: The node that had no room for the next row; it gets twice as much at least.
         """
         old, words, valid, data = self.nodes.copy(), self.words, self.valid, self.data
-        share = self._rows / max(done, 1) * 1.1
-        factor = 2 if done == self._grown_at else 1  # the share is not enough for the next row
-        self._grown_at = done
+        share = float(self._sizes.sum()) / max(int(self._sizes[:done].sum()), 1) * 1.1
         for node in self._tree.nodes:
             row = self.nodes[node.index]
+            factor, next_size = (2, int(self._sizes[done])) if node.index == full else (1, 0)
             if node.is_repeated:
                 row[CAPACITY] = _more(row[CAPACITY] * factor, row[COUNT] * share, _SPARE_CELLS)
             if node.kind == BYTES:
-                row[DATA_SIZE] = _more(row[DATA_SIZE] * factor, row[SIZE] * share, _SPARE_BYTES)
+                wanted = max(row[SIZE] * share, row[SIZE] + next_size)
+                row[DATA_SIZE] = _more(row[DATA_SIZE] * factor, wanted, _SPARE_BYTES)
             elif node.kind == FIXED:
                 row[DATA_SIZE] = row[CAPACITY] * node.width
         self.words, self.valid, self.data = self._allocate()

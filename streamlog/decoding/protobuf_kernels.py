@@ -62,7 +62,8 @@ def decode_protobuf(
         buffers: Words, validity and bytes, as of `Columns`.
         errors: int64[n, 3], filled where a value is bad: a negative number of `protobuf_layout`,
             the position in the bytes of all values, the table that was being read.
-        stack: int64[2 * MAX_DEPTH], scratch; columns are never nested as deep.
+        stack: int64[2 * MAX_DEPTH], scratch; columns are never nested as deep. If a column is
+            full, its last element is the node.
         first: The row to begin with.
 
     Returns:
@@ -109,7 +110,7 @@ def _run(
     table = int64(0)
     depth = int64(0)
     hint = int64(0)
-    if not _begin(tables, begins, pool, 0, nodes, buffers):
+    if not _begin(tables, begins, pool, 0, nodes, buffers, stack):
         return p.ROOM, position, table
     while True:
         before = position
@@ -131,7 +132,7 @@ def _run(
         elif fields[field, p.KIND] == p.MESSAGE and wire == p.LENGTH:
             size, position = _read_size(data, position, end)
             if position >= 0:
-                status = _enter(program, field, nodes, buffers)
+                status = _enter(program, field, nodes, buffers, stack)
                 if status < 0:
                     return status, before, table
                 stack[2 * depth] = table
@@ -265,7 +266,7 @@ def _read_field(
     is_repeated = fields[field, p.LIST_NODE] >= 0
     expected = _wire_of(kind)
     if wire == p.LENGTH and expected != p.LENGTH and is_repeated:
-        return _read_packed(fields, field, data, position, end, nodes, buffers)
+        return _read_packed(fields, field, data, position, end, nodes, buffers, stack)
     if wire != expected:
         return _skip(data, position, end, wire, fields[field, p.NUMBER], stack, height)
     if wire == p.LENGTH:
@@ -275,6 +276,7 @@ def _read_field(
         if kind == p.STRING and not is_utf8(data, position, position + size):
             return p.BAD_TEXT
         if not _set_bytes(fields, field, nodes, buffers, data, position, size):
+            stack[stack.size - 1] = fields[field, p.NODE]
             return p.ROOM
         position += size
     else:
@@ -282,6 +284,7 @@ def _read_field(
         if position < 0:
             return position
         if not _set_word(fields, field, nodes, buffers, word):
+            stack[stack.size - 1] = fields[field, p.NODE]
             return p.ROOM
     if not _clear_others(fields, field, members, nodes, buffers):
         return p.BAD_ONEOF
@@ -310,6 +313,7 @@ def _read_packed(
     end: int,
     nodes: NDArray[np.int64],
     buffers: Buffers,
+    stack: NDArray[np.int64],
 ) -> int:
     """Read packed numbers; return the position after them or a negative status."""
     kind = fields[field, p.KIND]
@@ -318,6 +322,7 @@ def _read_packed(
     while 0 <= position < last:
         word, position = _read_number(kind, data, position, last)
         if position >= 0 and not _set_word(fields, field, nodes, buffers, word):
+            stack[stack.size - 1] = fields[field, p.NODE]
             position = int64(p.ROOM)
     return position
 
@@ -404,6 +409,7 @@ def _begin(
     table: int,
     nodes: NDArray[np.int64],
     buffers: Buffers,
+    stack: NDArray[np.int64],
 ) -> bool:
     """Append the cells of an instance without fields; return whether there was room."""
     words, valid, out = buffers
@@ -421,19 +427,26 @@ def _begin(
                 value = nodes[value, COUNT]
             has_room = put_word(nodes, words, valid, node, value, 1)
         if not has_room:
+            stack[stack.size - 1] = node
             return False
     return True
 
 
 @kernel
-def _enter(program: Program, field: int, nodes: NDArray[np.int64], buffers: Buffers) -> int:
+def _enter(
+    program: Program,
+    field: int,
+    nodes: NDArray[np.int64],
+    buffers: Buffers,
+    stack: NDArray[np.int64],
+) -> int:
     """Begin an element, or let a message be there; return a status."""
     tables, fields, begins, members, pool = program
     words, valid, _ = buffers
     node = fields[field, p.NODE]
     above = fields[field, p.LIST_NODE]
     if above >= 0:
-        if not _begin(tables, begins, pool, fields[field, p.TABLE], nodes, buffers):
+        if not _begin(tables, begins, pool, fields[field, p.TABLE], nodes, buffers, stack):
             return p.ROOM
         words[nodes[above, BASE] + nodes[above, COUNT] - 1] = nodes[node, COUNT]
         return p.GOOD

@@ -150,7 +150,7 @@ class ProtobufDecoder:
     ) -> tuple[Columns, NDArray[np.int64]]:
         count = len(starts)
         errors = np.zeros((count, 3), np.int64)
-        columns = Columns(self._columns.tree, count, int((ends - starts).sum()))
+        columns = Columns(self._columns.tree, ends - starts)
         done = 0
         while True:
             done = decode_protobuf(
@@ -164,7 +164,7 @@ class ProtobufDecoder:
             )
             if done == count:
                 return columns, errors
-            columns.grow(done)
+            columns.grow(done, int(self._stack[-1]))
 
 
 def _indexes_of(header: bytes) -> list[int]:

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import tracemalloc
 from typing import Any
 
 import pyarrow as pa
@@ -143,3 +144,21 @@ def test_columns_grow_with_what_is_read() -> None:
     values = [*[small] * 50, value, small, value]
     decoded = decode(schema, schema, [encode(schema, each) for each in values])
     assert decoded.values.to_pylist() == values
+
+
+def test_memory_follows_what_is_read() -> None:
+    """One large value among many small ones must not make room for as many large ones."""
+    schema = record(
+        *((f"s{n}", "string") for n in range(20)), ("a", {"type": "array", "items": "int"})
+    )
+    small = encode(schema, {**{f"s{n}": "" for n in range(20)}, "a": []})
+    large = encode(schema, {**{f"s{n}": "" for n in range(19)}, "s19": "x" * 500_000, "a": [1] * 9})
+    for values in ([large, *[small] * 5000], [*[small] * 5000, large]):
+        column = pa.array([b"\0\0\0\0\1" + value for value in values])
+        decoder = open_decoder(DecoderSpec(format=Format.AVRO, schema=json.dumps(schema)).resolve())
+        tracemalloc.start()
+        decoded = decoder.decode(column)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert decoded.errors.null_count == len(values)
+        assert peak < 20 * column.nbytes, (peak, column.nbytes)
