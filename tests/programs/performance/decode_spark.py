@@ -30,7 +30,7 @@ from tests.meta.repository import ROOT
 from tests.programs.performance.comparison import Comparison
 from tests.programs.performance.queries import spark_and_directory
 
-ROWS = 600_000
+ROWS = 2_000_000
 PARTITIONS = 2
 CHUNK = 20_000
 JARS = ROOT / ".cache" / "jars" / "spark-avro"
