@@ -12,8 +12,8 @@ from tests.support.sink import records_of, run_available, sorted_values, stream_
 pytestmark = pytest.mark.spark
 
 DDL = "id BIGINT"
-VALUES = ['{"id":0}', "bad 1", "bad 2", '{"id":3}', '{"id":4}', "bad 5"]
-GOOD = ['{"id":0}', '{"id":3}', '{"id":4}']
+VALUES = ['{"id":0}', "bad 1", "bad 2", '{"id":3}', '{"id":4}', "bad 5", '{"id":6}']
+GOOD = ['{"id":0}', '{"id":3}', '{"id":4}', '{"id":6}']
 BAD = ["bad 1", "bad 2", "bad 5"]
 
 
@@ -24,7 +24,7 @@ def checkpoint(tmp_path):
 
 @pytest.fixture
 def orders(spark, root):
-    """The decoded stream of six records, three of them bad, two a batch."""
+    """The decoded stream of seven records, three of them bad, two a batch."""
     root.create("orders").create("clean").create("dead")
     for value in VALUES:
         root.append("orders", 0, [value], key=b"k")
@@ -122,7 +122,7 @@ def test_any_sink_gets_the_good_rows_and_each_dead_letter_is_written_once(root, 
     assert "in process" in start()  # batch 1, after its dead letters
     assert start() is None
 
-    assert seen == {0: [0], 1: [3], 2: [4]}
+    assert seen == {0: [0], 1: [3], 2: [4], 3: [6]}  # batch 3 has no dead letters
     assert sorted_values(root.path, "dead") == BAD
 
 
