@@ -32,8 +32,7 @@ from streamlog.errors import (
     StreamLogError,
     UnknownTopicError,
 )
-from streamlog.records.json_lines import ENCODINGS
-from streamlog.records.json_objects import record_object, to_json
+from streamlog.records.json_objects import ENCODINGS, record_object, to_json
 from streamlog.words import counted, human_duration, human_size
 
 __all__ = [

@@ -24,7 +24,8 @@ from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.reader import LogReader
 from streamlog.records.builder import encode_columns
-from streamlog.records.json_lines import ENCODINGS, format_records
+from streamlog.records.json_lines import format_records
+from streamlog.records.json_objects import ENCODINGS
 from streamlog.records.partitioner import partition_for_keys
 from streamlog.records.record import CompressionType, Header, Record
 from streamlog.root.partition_log import PartitionLog

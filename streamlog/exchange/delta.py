@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from streamlog.errors import FencedError, StorageError, StreamLogError, UnknownOutcomeError
 from streamlog.exchange.libraries import load_library
-from streamlog.exchange.positions import Position
+from streamlog.exchange.positions import ExportPosition
 from streamlog.exchange.table_target import TableTarget
 from streamlog.exchange.target import Exported
 from streamlog.topic import TopicPartition
@@ -71,7 +71,7 @@ class DeltaTarget(TableTarget):
             offset = self._table.transaction_version(_app(partition, "offset"))
             epoch = self._table.transaction_version(_app(partition, "epoch"))
             if offset is not None:
-                positions[partition] = Position(offset, -1 if epoch is None else epoch)
+                positions[partition] = ExportPosition(offset, -1 if epoch is None else epoch)
         return Exported(dict(topic_ids or {}), positions)
 
     def _open(self) -> Any:
@@ -86,7 +86,7 @@ class DeltaTarget(TableTarget):
     def _commit(
         self,
         rows: pa.Table,
-        positions: Mapping[TopicPartition, Position],
+        positions: Mapping[TopicPartition, ExportPosition],
         topic_ids: Mapping[str, str],
     ) -> None:
         delta = self._deltalake

@@ -16,7 +16,7 @@ from streamlog.arrow.log_view import OffsetRange
 from streamlog.errors import StreamLogError
 from streamlog.exchange.batches import last_offset
 from streamlog.exchange.source import ExportSource
-from streamlog.exchange.target import ExportTarget, Written
+from streamlog.exchange.target import ExportSteps, ExportTarget
 from streamlog.root.offset_specs import Span
 from streamlog.topic import TopicPartition
 
@@ -45,7 +45,7 @@ class ExportReport:
 
     partitions: list[ExportedPartition] = field(default_factory=list)
     errors: list[StreamLogError] = field(default_factory=list)
-    written: Written = field(default_factory=Written)
+    written: ExportSteps = field(default_factory=ExportSteps)
 
 
 class Exporter:

@@ -19,18 +19,18 @@ from streamlog.errors import (
     InvalidRequestError,
 )
 from streamlog.exchange.batches import last_offset, offsets_of, pieces
-from streamlog.exchange.formats import FILE_FORMATS, BatchWriter, FileShape
-from streamlog.exchange.places import NewFile, Place
+from streamlog.exchange.formats import FILE_FORMATS, FileShape, FormatWriter
+from streamlog.exchange.places import ExportPlace, NewFile
 from streamlog.exchange.positions import (
     NOTE,
     UNFINISHED,
     ExportedFile,
-    Position,
+    ExportPosition,
     file_front,
     positions_in,
 )
 from streamlog.exchange.streams import buffered
-from streamlog.exchange.target import EpochBefore, Exported, Written
+from streamlog.exchange.target import EpochBefore, Exported, ExportSteps
 from streamlog.topic import TopicPartition
 
 __all__ = ["DEFAULT_FILE_SIZE", "FileTarget", "Note"]
@@ -99,7 +99,7 @@ class _Open:
         self.file, self.partition, self.first = file, partition, first
         self.last = first
         self.stream: io.BufferedWriter = buffered(file.stream)
-        self.writer: BatchWriter | None = None
+        self.writer: FormatWriter | None = None
 
     @property
     def size(self) -> int:
@@ -119,7 +119,9 @@ class FileTarget:
 
     unit = "file"
 
-    def __init__(self, place: Place, shape: FileShape, file_size: int = DEFAULT_FILE_SIZE) -> None:
+    def __init__(
+        self, place: ExportPlace, shape: FileShape, file_size: int = DEFAULT_FILE_SIZE
+    ) -> None:
         if not 1 <= file_size <= place.largest:
             raise InvalidOptionError(
                 "invalid target file size", got=file_size, expected=f"1 to {place.largest} bytes"
@@ -236,7 +238,7 @@ class FileTarget:
     def _check_alone(self, partition: TopicPartition, first: int) -> None:
         """Raise if another export has written files of a partition meanwhile."""
         files = [each for each in self._exported() if each[:2] == tuple(partition)]
-        found = positions_in(files, where=self._place.name).get(partition, Position(first))
+        found = positions_in(files, where=self._place.name).get(partition, ExportPosition(first))
         if found.offset != first:
             raise FencedError(
                 "another export has written into the target meanwhile",
@@ -246,9 +248,9 @@ class FileTarget:
                 hint="let one export at a time write into a target",
             )
 
-    def finish(self) -> Written:
+    def finish(self) -> ExportSteps:
         """See `ExportTarget.finish`."""
-        return Written(self._files, self._size)
+        return ExportSteps(self._files, self._size)
 
     def close(self) -> None:
         """See `ExportTarget.close`."""

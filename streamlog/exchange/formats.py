@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 from streamlog.arrow.schema import COLUMN_NAMES, arrow_schema, choose_columns
 from streamlog.errors import InvalidOptionError
 from streamlog.exchange.text import as_json_lines, as_text, text_schema
-from streamlog.records.json_lines import ENCODINGS
+from streamlog.records.json_objects import ENCODINGS
 from streamlog.topic import TopicPartition
 
-__all__ = ["FILE_FORMATS", "BatchWriter", "FileShape", "read_columns_of"]
+__all__ = ["FILE_FORMATS", "FormatWriter", "FileShape", "read_columns_of"]
 
 _ROW_GROUP_BYTES: Final = 32 << 20  # of Arrow: small enough to keep, large enough to compress
 _COMPRESSION: Final = "zstd"
@@ -70,7 +70,7 @@ class FileShape(NamedTuple):
         return cls(format, chosen, encoding)
 
 
-class BatchWriter(Protocol):
+class FormatWriter(Protocol):
     """Writes batches of one partition to one file."""
 
     def write(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
@@ -140,7 +140,7 @@ class _Parquet:
         self._stream.flush()
 
 
-FILE_FORMATS: Final[dict[str, Callable[[io.BufferedIOBase, FileShape, int], BatchWriter]]] = {
+FILE_FORMATS: Final[dict[str, Callable[[io.BufferedIOBase, FileShape, int], FormatWriter]]] = {
     "ndjson": _Ndjson,
     "csv": _Csv,
     "parquet": _Parquet,

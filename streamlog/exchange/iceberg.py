@@ -26,7 +26,7 @@ from streamlog.errors import (
     UnknownOutcomeError,
 )
 from streamlog.exchange.libraries import load_library
-from streamlog.exchange.positions import Position
+from streamlog.exchange.positions import ExportPosition
 from streamlog.exchange.table_target import TableTarget
 from streamlog.exchange.target import Exported
 from streamlog.topic import TopicPartition
@@ -101,7 +101,7 @@ class IcebergTarget(TableTarget):
     def _commit(
         self,
         rows: pa.Table,
-        positions: Mapping[TopicPartition, Position],
+        positions: Mapping[TopicPartition, ExportPosition],
         topic_ids: Mapping[str, str],
     ) -> None:
         before = self._state
@@ -188,7 +188,7 @@ def _decode(text: str, name: str) -> Exported:
             for number, (offset, epoch) in found["partitions"].items():
                 if type(offset) is not int or type(epoch) is not int or offset < 0:
                     raise ValueError(f"offset {offset!r}, epoch {epoch!r}")
-                positions[TopicPartition(topic, int(number))] = Position(offset, epoch)
+                positions[TopicPartition(topic, int(number))] = ExportPosition(offset, epoch)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptCheckpointError(
             "the positions of an export in a table cannot be read",

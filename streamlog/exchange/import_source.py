@@ -22,7 +22,7 @@ from streamlog.exchange.text_files import csv_batches, csv_columns, ndjson_batch
 from streamlog.exchange.versions import FINGERPRINT_BITS
 from streamlog.fs.api import FileKind, FileSystem, OpenMode
 from streamlog.fs.files import read_file, stat_directory
-from streamlog.records.json_lines import ENCODINGS
+from streamlog.records.json_objects import ENCODINGS
 
 __all__ = ["SINK_COLUMNS", "FileUnit", "ImportOptions", "ImportUnit", "chosen", "file_units"]
 

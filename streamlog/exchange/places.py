@@ -33,7 +33,7 @@ from streamlog.store.files import ObjectFiles
 from streamlog.store.remote import open_store
 from streamlog.store.urls import StoreUrl, absolute, is_store_url
 
-__all__ = ["NewFile", "Place", "as_files", "open_place"]
+__all__ = ["NewFile", "ExportPlace", "as_files", "open_place"]
 
 _LOCK: Final = ".streamlog-export.lock"
 _TEMPORARY: Final = "_temporary/"  # of a store; Spark and Hadoop leave out what begins with `_`
@@ -57,7 +57,7 @@ class NewFile(Protocol):
         ...
 
 
-class Place(Protocol):
+class ExportPlace(Protocol):
     """A flat set of files with names.
 
     Attributes:
@@ -103,7 +103,9 @@ class Place(Protocol):
         ...
 
 
-def open_place(target: str, *, fs: FileSystem | None = None, clock: Clock | None = None) -> Place:
+def open_place(
+    target: str, *, fs: FileSystem | None = None, clock: Clock | None = None
+) -> ExportPlace:
     """Return a place by its path or URL; nothing is created yet.
 
     Args:
@@ -151,7 +153,7 @@ class _Directory:
         self._lock: FileLock | None = None
 
     def begin(self, mine: re.Pattern[str]) -> None:
-        """See `Place.begin`."""
+        """See `ExportPlace.begin`."""
         found = stat_directory(self._fs, self.name)
         if found is not None and found.kind is not FileKind.DIRECTORY:
             raise InvalidRequestError(
@@ -179,29 +181,29 @@ class _Directory:
         self._fs.sync_directory(self.name)
 
     def names(self) -> list[str]:
-        """See `Place.names`."""
+        """See `ExportPlace.names`."""
         try:
             return [each for each in self._fs.list(self.name) if not each.startswith(".")]
         except FileMissingError:
             return []
 
     def read(self, name: str, *, max_size: int) -> bytes | None:
-        """See `Place.read`."""
+        """See `ExportPlace.read`."""
         try:
             return read_file(self._fs, f"{self.name}/{name}", max_size=max_size)
         except FileMissingError:
             return None
 
     def write(self, name: str, content: bytes) -> None:
-        """See `Place.write`."""
+        """See `ExportPlace.write`."""
         write_file_atomically(self._fs, f"{self.name}/{name}", content)
 
     def create(self, front: str) -> NewFile:
-        """See `Place.create`."""
+        """See `ExportPlace.create`."""
         return _NewLocalFile(self._fs, self.name, front)
 
     def close(self) -> None:
-        """See `Place.close`."""
+        """See `ExportPlace.close`."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -252,7 +254,7 @@ class StorePlace:
         self.name, self._store, self._clock = store.url, store, clock
 
     def begin(self, mine: re.Pattern[str]) -> None:
-        """See `Place.begin`."""
+        """See `ExportPlace.begin`."""
         oldest = self._clock.now_ms() - STALE_AFTER_MS
         self._store.delete(
             each.key
@@ -261,28 +263,28 @@ class StorePlace:
         )
 
     def names(self) -> list[str]:
-        """See `Place.names`."""
+        """See `ExportPlace.names`."""
         return [each.key for each in self._store.list("") if "/" not in each.key]
 
     def read(self, name: str, *, max_size: int) -> bytes | None:
-        """See `Place.read`."""
+        """See `ExportPlace.read`."""
         try:
             return self._store.get(name, max_size=max_size)
         except FileMissingError:
             return None
 
     def write(self, name: str, content: bytes) -> None:
-        """See `Place.write`."""
+        """See `ExportPlace.write`."""
         self._store.put(name, content)
 
     def create(self, front: str) -> NewFile:
-        """See `Place.create`."""
+        """See `ExportPlace.create`."""
         token = random_module.SystemRandom().getrandbits(64)
         key = f"{_TEMPORARY}{front}~{token:016x}"
         return _NewObject(self._store, self._store.upload(key))
 
     def close(self) -> None:
-        """See `Place.close`."""
+        """See `ExportPlace.close`."""
 
 
 class _NewObject:

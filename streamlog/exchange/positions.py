@@ -15,7 +15,7 @@ from streamlog.errors import InvalidRequestError, InvalidTopicError
 from streamlog.fs.names import NAME_SIZE_MAX
 from streamlog.topic import TopicPartition
 
-__all__ = ["NOTE", "UNFINISHED", "ExportedFile", "Position", "file_front", "positions_in"]
+__all__ = ["NOTE", "UNFINISHED", "ExportedFile", "ExportPosition", "file_front", "positions_in"]
 
 _NAME: Final = re.compile(
     r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,10})"
@@ -30,7 +30,7 @@ UNFINISHED: Final = re.compile(
 _MAX_NUMBER: Final = 2**63 - 1
 
 
-class Position(NamedTuple):
+class ExportPosition(NamedTuple):
     """Where an export of a partition goes on.
 
     Attributes:
@@ -90,7 +90,9 @@ def file_front(partition: TopicPartition, first: int) -> str:
     return front
 
 
-def positions_in(files: Iterable[ExportedFile], *, where: str) -> Mapping[TopicPartition, Position]:
+def positions_in(
+    files: Iterable[ExportedFile], *, where: str
+) -> Mapping[TopicPartition, ExportPosition]:
     """Return where the files of an export end.
 
     Args:
@@ -118,4 +120,6 @@ def positions_in(files: Iterable[ExportedFile], *, where: str) -> Mapping[TopicP
                 else "put it back, or export into another directory",
             )
         found[partition] = each
-    return {partition: Position(each.last + 1, each.epoch) for partition, each in found.items()}
+    return {
+        partition: ExportPosition(each.last + 1, each.epoch) for partition, each in found.items()
+    }

@@ -19,7 +19,7 @@ from streamlog.errors import (
     InconsistentTopicIdError,
     OffsetOutOfRangeError,
 )
-from streamlog.exchange.positions import Position
+from streamlog.exchange.positions import ExportPosition
 from streamlog.fs.api import FileSystem
 from streamlog.fs.local import LocalFileSystem
 from streamlog.records.record import IsolationLevel
@@ -35,7 +35,7 @@ class _Known:
     """What a target has of the topics of a source."""
 
     topic_ids: Mapping[str, str]
-    positions: Mapping[TopicPartition, Position]
+    positions: Mapping[TopicPartition, ExportPosition]
 
 
 class ExportSource:
@@ -87,7 +87,7 @@ class ExportSource:
         self,
         span: Span,
         topic_ids: Mapping[str, str],
-        positions: Mapping[TopicPartition, Position],
+        positions: Mapping[TopicPartition, ExportPosition],
     ) -> list[OffsetRange]:
         """Return what is to be exported of each partition.
 
@@ -131,7 +131,7 @@ class ExportSource:
         return OffsetRange(*partition, start, max(start, end))
 
     def _check_complete(
-        self, partition: TopicPartition, bounds: PartitionBounds, position: Position
+        self, partition: TopicPartition, bounds: PartitionBounds, position: ExportPosition
     ) -> None:
         """Raise unless the log has what follows a position, and still has what precedes it."""
         if position.offset < bounds.log_start_offset:

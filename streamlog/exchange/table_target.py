@@ -9,8 +9,8 @@ import pyarrow as pa
 from streamlog.arrow.schema import arrow_schema
 from streamlog.errors import InconsistentTopicIdError, InvalidOptionError, InvalidRequestError
 from streamlog.exchange.batches import last_offset, pieces
-from streamlog.exchange.positions import Position
-from streamlog.exchange.target import EpochBefore, Exported, Written
+from streamlog.exchange.positions import ExportPosition
+from streamlog.exchange.target import EpochBefore, Exported, ExportSteps
 from streamlog.topic import TopicPartition
 
 __all__ = ["TableTarget"]
@@ -58,7 +58,7 @@ class TableTarget(ABC):
     def _commit(
         self,
         rows: pa.Table,
-        positions: Mapping[TopicPartition, Position],
+        positions: Mapping[TopicPartition, ExportPosition],
         topic_ids: Mapping[str, str],
     ) -> None:
         """Append rows and set positions, in one commit.
@@ -93,10 +93,10 @@ class TableTarget(ABC):
         if partition in self._pending:  # without rows there is nothing to commit
             self._pending[partition] = offset
 
-    def finish(self) -> Written:
+    def finish(self) -> ExportSteps:
         """See `ExportTarget.finish`."""
         self._flush()
-        return Written(self._commits)
+        return ExportSteps(self._commits)
 
     def close(self) -> None:
         """See `ExportTarget.close`."""
@@ -107,7 +107,7 @@ class TableTarget(ABC):
             return
         rows = pa.Table.from_batches(self._rows, self._schema)
         positions = {
-            partition: Position(offset, self._epoch_before(partition, offset))
+            partition: ExportPosition(offset, self._epoch_before(partition, offset))
             for partition, offset in self._pending.items()
         }
         topics = {partition.topic for partition in positions}

@@ -5,10 +5,10 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from streamlog.exchange.positions import Position
+from streamlog.exchange.positions import ExportPosition
 from streamlog.topic import TopicPartition
 
-__all__ = ["EpochBefore", "ExportTarget", "Exported", "Written"]
+__all__ = ["EpochBefore", "ExportTarget", "Exported", "ExportSteps"]
 
 EpochBefore: TypeAlias = Callable[[TopicPartition, int], int]  # leader epoch before an offset
 
@@ -22,10 +22,10 @@ class Exported(NamedTuple):
     """
 
     topic_ids: Mapping[str, str]
-    positions: Mapping[TopicPartition, Position]
+    positions: Mapping[TopicPartition, ExportPosition]
 
 
-class Written(NamedTuple):
+class ExportSteps(NamedTuple):
     """What one run has written: files or commits, and their bytes if the target knows them."""
 
     files: int = 0
@@ -75,7 +75,7 @@ class ExportTarget(Protocol):
         """Note that everything below an offset was written; complete the step if it is due."""
         ...
 
-    def finish(self) -> Written:
+    def finish(self) -> ExportSteps:
         """Complete the last step."""
         ...
 

@@ -21,7 +21,8 @@ from streamlog.arrow.sink_columns import read_columns as view_columns
 from streamlog.binary.arrays import as_source, read_only
 from streamlog.errors import InvalidRecordError, LimitExceededError
 from streamlog.records.columns import BinaryColumn, HeaderColumn, RecordColumns
-from streamlog.records.json_lines import ENCODINGS, format_records
+from streamlog.records.json_lines import format_records
+from streamlog.records.json_objects import ENCODINGS
 from streamlog.records.layout import MAX_INT32
 from streamlog.topic import TopicPartition
 

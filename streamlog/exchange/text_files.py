@@ -173,7 +173,7 @@ def ndjson_batches(
         try:
             table = pa_json.read_json(pa.BufferReader(block), size, options)
             table.validate(full=True)  # the parser does not check that text is UTF-8
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        except pa.ArrowException as error:
             raise _bad(path, error, f"an object per line, after {rows} lines that are") from None
         for batch in table.combine_chunks().to_batches():
             yield _as_sink(batch, wanted, encoding, path, rows)
@@ -293,7 +293,7 @@ def _parsed_headers(column: pa.Array) -> pa.Array:
             ),
         )
         table.validate(full=True)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except pa.ArrowException as error:
         raise _bad_headers(str(error).partition("\n")[0]) from None
     if table.num_rows != len(column):
         raise _bad_headers(f"{table.num_rows} lists in {len(column)} rows")

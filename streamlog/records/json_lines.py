@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from streamlog.binary.arrays import as_source, read_only
 from streamlog.records import json_kernels
 from streamlog.records.columns import BinaryColumn, HeaderColumn, RecordColumns
+from streamlog.records.json_objects import ENCODINGS
 from streamlog.topic import TopicPartition
 
-__all__ = ["ENCODINGS", "format_records"]
+__all__ = ["format_records"]
 
-ENCODINGS: Final = ("utf8", "base64", "hex")
 _WORST: Final = 6  # maximum bytes of JSON per byte of text: \u0000
 _FIXED_SIZE: Final = 256  # per record: field names, two integers, the timestamp type
 _HEADER_SIZE: Final = 64  # per header: field names and punctuation

@@ -8,8 +8,9 @@ from typing import Any, Final
 from streamlog.records.record import Header, Record
 from streamlog.topic import TopicPartition
 
-__all__ = ["ESCAPED", "record_object", "text_field", "to_json"]
+__all__ = ["ENCODINGS", "ESCAPED", "record_object", "text_field", "to_json"]
 
+ENCODINGS: Final = ("utf8", "base64", "hex")  # of keys, values and header values
 # Legal in JSON strings, but they split lines or control a terminal.
 ESCAPED: Final = {c: f"\\u{c:04x}" for c in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 

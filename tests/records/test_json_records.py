@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.records.columns import BinaryColumn, HeaderColumn, RecordColumns
-from streamlog.records.json_lines import ENCODINGS, format_records
+from streamlog.records.json_lines import format_records
+from streamlog.records.json_objects import ENCODINGS
 from streamlog.records.record import Header, Record
 from streamlog.topic import TopicPartition
 from tests.twins.json_records import plain_format_records

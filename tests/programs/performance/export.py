@@ -37,56 +37,34 @@ def compare(rounds: int = 3) -> Iterator[Comparison]:
         place = Path(scratch)
         _make(place / "root")
         table = read_table(str(place / "root"), "rows", include_headers=True)
-        for bench, ours, peer, name in (
-            (
-                "export.parquet",
-                partial(_export, place, "parquet"),
-                partial(_parquet, place, table),
-                "pyarrow, from memory",
-            ),
-            (
-                "export.parquet_beside_both",
-                partial(_export, place, "parquet"),
-                partial(_both, place),
-                "read_table, then pyarrow",
-            ),
-            (
-                "export.parquet_beside_read",
-                partial(_export, place, "parquet"),
-                partial(_read, place),
-                "read_table alone",
-            ),
-            (
-                "export.csv",
-                partial(_export, place, "csv"),
-                partial(_csv, place, table),
-                "pyarrow, from memory",
-            ),
-            (
-                "export.ndjson",
-                partial(_export, place, "ndjson"),
-                partial(_csv, place, table),
-                "pyarrow's CSV, from memory",
-            ),
-            (
-                "export.delta",
-                partial(_export, place, "delta"),
-                partial(_delta, place, table),
-                "delta-rs, from memory",
-            ),
-            (
-                "import.parquet",
-                partial(_import, place),
-                partial(_write, place),
-                "pyarrow, then write_table",
-            ),
-        ):
+        for bench, ours, peer, name in _cases(place, table):
             found = interleaved(
                 partial(_speed, place, table.nbytes, ours),
                 partial(_speed, place, table.nbytes, peer),
                 rounds=rounds,
             )
             yield Comparison(bench, *found, name, "MB/s")
+
+
+Work = Callable[[], None]
+
+
+def _cases(place: Path, table: pa.Table) -> Iterator[tuple[str, Work, Work, str]]:
+    """Yield a name, our work, the peer's, and the peer's name."""
+    ours, memory = partial(_export, place), "from memory"
+    parquet = partial(_parquet, place, table)
+    yield "export.parquet", partial(ours, "parquet"), parquet, f"pyarrow, {memory}"
+    both = partial(_both, place)
+    yield "export.parquet_beside_both", partial(ours, "parquet"), both, "read_table, then pyarrow"
+    read = partial(_read, place)
+    yield "export.parquet_beside_read", partial(ours, "parquet"), read, "read_table alone"
+    csv = partial(_csv, place, table)
+    yield "export.csv", partial(ours, "csv"), csv, f"pyarrow, {memory}"
+    yield "export.ndjson", partial(ours, "ndjson"), csv, f"pyarrow's CSV, {memory}"
+    delta = partial(_delta, place, table)
+    yield "export.delta", partial(ours, "delta"), delta, f"delta-rs, {memory}"
+    written = partial(_write, place)
+    yield "import.parquet", partial(_import, place), written, "pyarrow, then write_table"
 
 
 def _make(root: Path) -> None:
