@@ -74,7 +74,7 @@ class Exporter:
         Raises:
             StreamLogError: As `run`.
         """
-        there = self._target.look()
+        there = self._target.look(self._topic_ids())
         return self._source.ranges(self._span, there.topic_ids, there.positions)
 
     def run(
@@ -99,11 +99,7 @@ class Exporter:
             UnavailableError: The target cannot be written; the next call goes on.
         """
         report = ExportReport()
-        topic_ids = {
-            each.topic: self._source.topic_ids.get(each.topic, "")
-            for each in self._source.partitions
-        }
-        there = self._target.begin(topic_ids, self._source.epoch_before)
+        there = self._target.begin(self._topic_ids(), self._source.epoch_before)
         ranges = self._source.ranges(self._span, there.topic_ids, there.positions)
         sizes = [self._source.size_of(part) for part in ranges]
         on_size(sum(sizes))
@@ -111,6 +107,10 @@ class Exporter:
             report.partitions.append(self._export(part, size, on_progress, report.errors))
         report.written = self._target.finish()
         return report
+
+    def _topic_ids(self) -> dict[str, str]:
+        ids = self._source.topic_ids
+        return {each.topic: ids.get(each.topic, "") for each in self._source.partitions}
 
     def _export(
         self,

@@ -133,8 +133,22 @@ class FileTarget:
         self._files = self._size = 0
 
     # ---- what is there -------------------------------------------------------------------------
-    def look(self) -> Exported:
+    def look(self, topic_ids: Mapping[str, str]) -> Exported:
         """See `ExportTarget.look`."""
+        there = self._look()
+        for topic, topic_id in topic_ids.items():
+            known = there.topic_ids.get(topic, "")
+            if known and topic_id and known != topic_id:
+                raise InconsistentTopicIdError(
+                    f"topic {topic} was deleted and created again since it was exported",
+                    path=self._place.name,
+                    got=f"topic id {topic_id}",
+                    expected=known,
+                    hint="export it to another target",
+                )
+        return there
+
+    def _look(self) -> Exported:
         note = self._note()
         files = self._exported()
         if note is None:
@@ -168,17 +182,7 @@ class FileTarget:
         """See `ExportTarget.begin`."""
         self._place.begin(UNFINISHED)
         self._epoch_before = epoch_before
-        there = self.look()
-        for topic, topic_id in topic_ids.items():
-            known = there.topic_ids.get(topic, "")
-            if known and topic_id and known != topic_id:
-                raise InconsistentTopicIdError(
-                    f"topic {topic} was deleted and created again since it was exported",
-                    path=self._place.name,
-                    got=f"topic id {topic_id}",
-                    expected=known,
-                    hint="export it to another target",
-                )
+        there = self.look(topic_ids)
         merged = {**there.topic_ids, **{k: v for k, v in topic_ids.items() if v}}
         merged = {**dict.fromkeys(topic_ids, ""), **merged}
         if merged != there.topic_ids:

@@ -68,9 +68,9 @@ class TableTarget(ABC):
             UnavailableError: It failed, or its outcome is unknown; the next run finds out.
         """
 
-    def look(self) -> Exported:
+    def look(self, topic_ids: Mapping[str, str]) -> Exported:
         """See `ExportTarget.look`."""
-        return self._load(None) or Exported({}, {})
+        return self._load(topic_ids) or Exported({}, {})
 
     def begin(self, topic_ids: Mapping[str, str], epoch_before: EpochBefore) -> Exported:
         """See `ExportTarget.begin`."""

@@ -44,11 +44,15 @@ class ExportTarget(Protocol):
 
     unit: str
 
-    def look(self) -> Exported:
+    def look(self, topic_ids: Mapping[str, str]) -> Exported:
         """Return what the target has, without changing anything.
+
+        Args:
+            topic_ids: The ids of the topics that would be written.
 
         Raises:
             InvalidRequestError: It was begun with another format or other columns.
+            InconsistentTopicIdError: It has another topic of a name.
             CorruptDataError: What it says about itself cannot be read.
         """
         ...

@@ -149,6 +149,10 @@ def test_lost_records_and_new_topics_are_errors(tmp_path: Path, format: str) -> 
     fill(root, "orders", 0, 100)
     with pytest.raises(InconsistentTopicIdError, match="created again"):
         export(root, target, format)
+    with ExportSource(str(root), "orders") as source:
+        there, columns = open_target(str(target), TargetOptions(format), source.partitions)
+        with pytest.raises(InconsistentTopicIdError, match="created again"):
+            Exporter(source, there, columns).plan()
 
 
 def test_a_log_that_lost_exported_records_is_an_error(tmp_path: Path) -> None:
