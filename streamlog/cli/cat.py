@@ -82,23 +82,13 @@ def cat(
 
 def _decoder(decode: tuple[str, ...], given: Mapping[str, str | None]) -> "RecordDecoder | None":
     """Return what decodes keys and values, if the options ask for it."""
-    if not decode:
-        for name, value in given.items():
-            if value is not None and name != "schema_framing":
-                raise click.UsageError(f"--{name.replace('_', '-')} requires --decode")
-        return None
-    from streamlog.cli.decoded_records import FieldDecoder, RecordDecoder, parse_decode
+    from streamlog.cli.decode_options import field_decoders
 
-    fields = {
-        name: FieldDecoder(
-            kind=kind,
-            registry=given["schema_registry"],
-            schema=given[f"{name}_schema"],
-            message=given[f"{name}_message"],
-            is_framed=given["schema_framing"] == "confluent",
-        )
-        for name, kind in parse_decode(decode).items()
-    }
+    fields = field_decoders(decode, given)
+    if not fields:
+        return None
+    from streamlog.cli.decoded_records import RecordDecoder
+
     return RecordDecoder(fields)
 
 

@@ -16,7 +16,9 @@ from streamlog.cli.verb import (
     VERB,
     Settings,
     complete_topics,
+    decode_option,
     load,
+    registry_option,
     verb,
 )
 
@@ -388,19 +390,8 @@ def produce() -> None:
 )
 @encoding_option
 @decompression_option
-@click.option(
-    "-s",
-    "--decode",
-    multiple=True,
-    metavar="[key=|value=]FORMAT",
-    help="Print keys, values or both as JSON, decoded from json, avro or protobuf.",
-)
-@click.option(
-    "-r",
-    "--schema-registry",
-    metavar="URL|DIR",
-    help="The schemas: a registry as Confluent's, or a directory with ID.avsc or ID.proto.",
-)
+@decode_option
+@registry_option
 @click.option(
     "--value-schema",
     metavar="TEXT|@FILE",

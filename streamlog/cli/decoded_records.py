@@ -1,183 +1,20 @@
-"""`streamlog cat --decode`: keys and values as JSON, decoded with the schemas of a registry.
+"""`streamlog cat --decode`: keys and values as JSON, decoded with the schemas of a registry."""
 
-Without a reader's schema each value is decoded with the schema that wrote it, so what is shown is
-what was written.
-"""
-
-import base64
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any
 
-import click
 import numpy as np
 import pyarrow as pa
 
 from streamlog.cli.output import Output, to_json
-from streamlog.decoding.decoded import ValueDecoder
-from streamlog.decoding.decoder import DecoderSpec, Format, ResolvedSpec, open_decoder
-from streamlog.decoding.framing import NO_ID, data_of, ids_of, spans_of, without_headers
-from streamlog.decoding.json_values import parse_value
-from streamlog.decoding.schema_text import SchemaText
-from streamlog.decoding.writer_schemas import WriterSchemas
-from streamlog.errors import CorruptRecordError, InvalidOptionError, StreamLogError
-from streamlog.fs.local import LocalFileSystem
+from streamlog.decoding.as_json import FieldDecoder
+from streamlog.errors import CorruptRecordError, StreamLogError
 from streamlog.records.columns import COLUMNS, BinaryColumn, RecordColumns
 from streamlog.records.json_objects import record_object
 from streamlog.topic import TopicPartition
 
-__all__ = ["DecodedJsonWriter", "DecodedTextWriter", "FieldDecoder", "RecordDecoder"]
-
-_FIELDS: Final = ("key", "value")
-_NO_HEADER: Final = "no header of a schema registry: expected a zero byte and a schema id"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldDecoder:
-    """Decodes the keys or the values of a topic to what JSON shows.
-
-    Attributes:
-        kind: Their format.
-        registry: URL of a registry, or a directory of schemas.
-        schema: The reader's schema, if there is one.
-        message: The Protobuf message.
-        is_framed: Whether they have Confluent's header.
-    """
-
-    kind: Format
-    registry: str | None
-    schema: str | None
-    message: str | None
-    is_framed: bool
-    _opened: dict[int, ValueDecoder | str] = field(default_factory=dict)
-
-    def check(self) -> None:
-        """Raise `InvalidOptionError` if there is no schema to decode with."""
-        if self.schema is not None:
-            self._opened[NO_ID] = open_decoder(self._spec(schema=self.schema).resolve())
-        elif self.kind is not Format.JSON and (self.registry is None or not self.is_framed):
-            raise InvalidOptionError(
-                f"decoding {self.kind} needs a schema",
-                expected="--schema-registry, or --value-schema and --key-schema",
-            )
-
-    def _spec(self, **more: Any) -> DecoderSpec:
-        return DecoderSpec(
-            format=self.kind,
-            registry=self.registry,
-            message=self.message,
-            is_framed=self.is_framed,
-            **more,
-        )
-
-    def decode(self, values: pa.BinaryArray) -> tuple[list[Any], list[str | None]]:
-        """Return what JSON shows of each value, and what is wrong with it."""
-        if NO_ID in self._opened:
-            return self._decode_with(self._opened[NO_ID], values)
-        ids = ids_of(data_of(values), *spans_of(values))
-        if self.kind is Format.JSON:
-            return _parse(without_headers(values, ids != NO_ID))
-        found: list[Any] = [None] * len(values)
-        errors: list[str | None] = [None] * len(values)
-        for schema_id in np.unique(ids).tolist():
-            rows = np.flatnonzero(ids == schema_id)
-            some = values.take(pa.array(rows))
-            if schema_id == NO_ID:
-                decoded: tuple[list[Any], list[str | None]] = [None] * len(rows), _missing(some)
-            else:
-                decoded = self._decode_with(self._decoder(schema_id), some)
-            for row, value, error in zip(rows.tolist(), *decoded, strict=True):
-                found[row], errors[row] = value, error
-        return found, errors
-
-    def _decoder(self, schema_id: int) -> ValueDecoder | str:
-        """Return the decoder for what a schema wrote, or why there is none."""
-        if schema_id not in self._opened:
-            writers = WriterSchemas(self.registry, SchemaText(""), LocalFileSystem())
-            text = writers.find(schema_id)
-            if isinstance(text, str):
-                self._opened[schema_id] = text
-            else:
-                try:
-                    resolved = ResolvedSpec(spec=self._spec(), reader=text)
-                    self._opened[schema_id] = open_decoder(resolved)
-                except InvalidOptionError as error:
-                    self._opened[schema_id] = f"schema {schema_id} cannot be used: {error}"
-        return self._opened[schema_id]
-
-    def _decode_with(
-        self, decoder: ValueDecoder | str, values: pa.BinaryArray
-    ) -> tuple[list[Any], list[str | None]]:
-        if isinstance(decoder, str):
-            return [None] * len(values), [decoder] * len(values)
-        decoded = decoder.decode(values)
-        kind = decoder.arrow_type
-        shown = [_shown(value, kind) for value in decoded.values.to_pylist()]
-        return shown, decoded.errors.to_pylist()
-
-
-def _missing(values: pa.BinaryArray) -> list[str | None]:
-    return [_NO_HEADER if each.is_valid else None for each in values]
-
-
-def _parse(values: pa.BinaryArray) -> tuple[list[Any], list[str | None]]:
-    """Parse JSON of any form."""
-    found: list[Any] = []
-    errors: list[str | None] = []
-    for value in values.to_pylist():
-        error = None
-        parsed = None
-        if value is not None:
-            try:
-                parsed = _numbers(parse_value(value))
-            except ValueError as bad:
-                error = str(bad)
-        found.append(parsed)
-        errors.append(error)
-    return found, errors
-
-
-def _numbers(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _numbers(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_numbers(each) for each in value]
-    return _float(float(value)) if isinstance(value, Decimal) else value
-
-
-def _float(value: float) -> float | str:
-    """Return a number; JSON has none for infinity and NaN."""
-    return value if np.isfinite(value) else json.dumps(value)
-
-
-def _shown(value: Any, kind: pa.DataType) -> Any:
-    """Return a value of a column as JSON has it; JSON.md has the table."""
-    if value is None:
-        return None
-    if pa.types.is_struct(kind):
-        return {each.name: _shown(value[each.name], each.type) for each in kind}
-    if pa.types.is_map(kind):
-        return {_name(key): _shown(item, kind.item_type) for key, item in value}
-    if pa.types.is_list(kind):
-        return [_shown(item, kind.value_type) for item in value]
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, float):
-        return _float(value)
-    if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return value / timedelta(seconds=1)
-    return str(value) if isinstance(value, Decimal) else value
-
-
-def _name(key: Any) -> str:
-    return key if isinstance(key, str) else json.dumps(key)
+__all__ = ["DecodedJsonWriter", "DecodedTextWriter", "RecordDecoder"]
 
 
 class RecordDecoder:
@@ -191,8 +28,6 @@ class RecordDecoder:
         self._fields = fields
         self._bad = 0
         self._first: CorruptRecordError | None = None
-        for each in fields.values():
-            each.check()
 
     def decode(
         self, records: RecordColumns, partition: TopicPartition
@@ -337,21 +172,3 @@ def _texts(
         validity=column.validity,
         null_count=column.null_count,
     )
-
-
-def parse_decode(given: tuple[str, ...]) -> dict[str, Format]:
-    """Return the formats by field of `--decode value=avro` and `--decode avro`.
-
-    Raises:
-        UsageError: An unknown field or format, or a field twice.
-    """
-    formats: dict[str, Format] = {}
-    for each in given:
-        name, has_name, kind = each.rpartition("=")
-        if has_name and name not in _FIELDS:
-            raise click.UsageError(f"--decode {each}: {name!r} is neither key nor value")
-        for one in (name,) if has_name else _FIELDS:
-            if one in formats:
-                raise click.UsageError(f"--decode: {one} is given twice")
-            formats[one] = Format.of(kind, "--decode")
-    return formats

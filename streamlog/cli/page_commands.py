@@ -4,7 +4,7 @@ from typing import Final
 
 import click
 
-from streamlog.cli.verb import JSON_SHAPES, verb
+from streamlog.cli.verb import JSON_SHAPES, decode_option, registry_option, verb
 
 __all__ = ["PAGE_COMMANDS"]
 
@@ -55,18 +55,22 @@ def report() -> None:
 )
 @click.option("--allow-writes", is_flag=True, help="Allow to produce records and to delete them.")
 @click.option("--open", "should_open", is_flag=True, help="Open a browser.")
+@decode_option
+@registry_option
 @verb("ui:ui", is_formatted=False)
 def ui() -> None:
     """Show a log root in the browser: the report, live, and a browser of records.
 
     Records can be searched by offset, time, key, text and JSON path, followed as they arrive, and
-    downloaded. Nothing is written without --allow-writes. Needs the extra `ui`.
+    downloaded. Nothing is written without --allow-writes. Needs the extra `ui`. With --decode and
+    --schema-registry, keys and values are shown decoded; searches look at the bytes of the log.
 
     \b
     Examples:
       streamlog --path /tmp/log ui
       streamlog ui /var/lib/kafka --listen 127.0.0.1:0
       streamlog ui s3://bucket/log --open
+      streamlog ui /var/lib/kafka -s value=avro -r http://registry:8081
     """
 
 

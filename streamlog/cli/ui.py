@@ -6,6 +6,7 @@ import webbrowser
 
 import click
 
+from streamlog.cli.decode_options import field_decoders
 from streamlog.cli.output import remark
 from streamlog.cli.verb import Settings
 from streamlog.errors import InvalidOptionError, InvalidRequestError
@@ -15,7 +16,14 @@ __all__ = ["ui"]
 
 
 def ui(
-    settings: Settings, *, root: str | None, listen: str, allow_writes: bool, should_open: bool
+    settings: Settings,
+    *,
+    root: str | None,
+    listen: str,
+    allow_writes: bool,
+    should_open: bool,
+    decode: tuple[str, ...],
+    schema_registry: str | None,
 ) -> None:
     """Serve until Ctrl-C."""
     path = settings.root if root is None else root
@@ -30,7 +38,8 @@ def ui(
             hint="pip install 'pyspark-streamlog[ui]'",
         ) from error
     overview_of(path, steps=1)  # a wrong path is an error now, not on the first page
-    pages = LogPages(path, allows_writes=allow_writes, host=host)
+    fields = field_decoders(decode, {"schema_registry": schema_registry})
+    pages = LogPages(path, allows_writes=allow_writes, host=host, fields=fields)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as door:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

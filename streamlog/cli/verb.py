@@ -17,14 +17,30 @@ __all__ = [
     "VERB",
     "Settings",
     "complete_topics",
+    "decode_option",
     "is_path",
     "load",
+    "registry_option",
     "verb",
 ]
 
 JSON_SHAPES = "JSON shapes: streamlog/cli/JSON.md."  # below the help of a verb that prints rows
 FORMATS = ("table", "json", "ndjson")
 VERB = "streamlog.verb"  # key in context.meta: the command path of the last verb entered
+
+decode_option = click.option(
+    "-s",
+    "--decode",
+    multiple=True,
+    metavar="[key=|value=]FORMAT",
+    help="Show keys, values or both as JSON, decoded from json, avro or protobuf.",
+)
+registry_option = click.option(
+    "-r",
+    "--schema-registry",
+    metavar="URL|DIR",
+    help="The schemas: a registry as Confluent's, or a directory with ID.avsc or ID.proto.",
+)
 
 
 def load(name: str) -> Any:

@@ -12,7 +12,7 @@ __all__ = ["DecodedValues", "ValueDecoder"]
 
 
 class DecodedValues(NamedTuple):
-    """DecodedValues values.
+    """Decoded values.
 
     Attributes:
         values: pa.Array[n] of the decoder's type; null where the input is null or bad.

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from streamlog.overview.model import RootOverview, SegmentOverview, TopicOverview
 from streamlog.web.charts import fate_of, rate_bars, segment_rows, total_rate
-from streamlog.web.values import one_line, shown_value
+from streamlog.web.values import one_line
 from streamlog.words import (
     age_text,
     counted,
@@ -70,7 +70,6 @@ def _environment() -> Environment:
         "quoted": shlex.quote,
         "segment_count": lambda topic: sum(len(each.segments) for each in topic.partitions),
         "setting": _setting_text,
-        "shown_value": shown_value,
         "size": human_size,
         "stamp": _stamp,
         "step": lambda ms: _STEPS.get(ms) or duration_text(ms),

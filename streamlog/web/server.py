@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qs, quote, urlencode
 
 from starlette.applications import Starlette
@@ -38,6 +38,7 @@ from streamlog.overview.model import RootOverview, TopicOverview, as_json
 from streamlog.root.topics import unknown_topic_error
 from streamlog.topic import TopicPartition
 from streamlog.web.changes import delete_records, parse_headers, produce_record
+from streamlog.web.decoded_fields import DecodedFields
 from streamlog.web.downloads import download
 from streamlog.web.guard import ChangeToken, HostGuard
 from streamlog.web.pages import render
@@ -52,6 +53,9 @@ from streamlog.web.record_search import (
     ranges_of,
     search,
 )
+
+if TYPE_CHECKING:
+    from streamlog.decoding.as_json import FieldDecoder
 
 __all__ = ["LogPages"]
 
@@ -92,6 +96,7 @@ class LogPages:
         host: The address that the server listens on.
         limits: How much one search may do.
         clock: The clock; the machine's own by default.
+        fields: Decoders of keys and values, by `key` and `value`; none by default.
     """
 
     def __init__(
@@ -102,7 +107,9 @@ class LogPages:
         host: str = "127.0.0.1",
         limits: SearchLimits | None = None,
         clock: Clock | None = None,
+        fields: "Mapping[str, FieldDecoder] | None" = None,
     ) -> None:
+        self._fields = DecodedFields(fields or {})
         self._path, self._allows_writes, self._host = path, allows_writes, host
         self._limits, self._clock = limits or SearchLimits(), clock or SystemClock()
         self._token = ChangeToken()
@@ -223,9 +230,11 @@ class LogPages:
         if not self._searches.acquire(timeout=_WAIT_S):
             raise UnavailableError("other searches are running", hint="try again")
         try:
-            return search(self._path, query, limits, clock=self._clock)
+            found = search(self._path, query, limits, clock=self._clock)
         finally:
             self._searches.release()
+        self._fields.add_lines(found.rows)
+        return found
 
     def records(self, request: Request) -> Response:
         """Search for records and show them."""
@@ -261,6 +270,8 @@ class LogPages:
         offset = request.path_params["offset"]
         partition = TopicPartition(topic.name, request.path_params["partition"])
         found = one_record(self._path, partition, offset)
+        if found is not None:
+            self._fields.add_shown(found)
         return self._page(
             "record.html",
             200 if found else 404,

@@ -21,11 +21,13 @@ class ShownValue(NamedTuple):
             where it is framed.
         text: The text to show.
         note: What is left out; empty if nothing is.
+        error: Why it could not be decoded; empty if it was, or was not to be.
     """
 
     kind: str
     text: str
     note: str = ""
+    error: str = ""
 
 
 def shown_value(value: bytes | None) -> ShownValue:
@@ -73,10 +75,11 @@ def _hex_dump(data: bytes) -> str:
     return "\n".join(rows)
 
 
-def one_line(value: bytes | None, limit: int = 160) -> str:
+def one_line(value: bytes | str | None, limit: int = 160) -> str:
     """Return the beginning of a key or value on one line; bytes that are no text in hex."""
     if value is None:
         return "null"
-    text = value[: 2 * limit].decode("utf-8", "backslashreplace")
+    start = value[: 2 * limit]
+    text = start if isinstance(start, str) else start.decode("utf-8", "backslashreplace")
     line = "".join(c if c.isprintable() else " " if c in "\n\r\t" else repr(c)[1:-1] for c in text)
     return line if len(line) <= limit and len(value) <= 2 * limit else f"{line[:limit]}…"

@@ -10,6 +10,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from streamlog.decoding.as_json import FieldDecoder
+from streamlog.decoding.decoder import Format
+from streamlog.records.record import Record
 from streamlog.root.manager import LogManager
 from streamlog.web.record_search import SearchLimits
 from streamlog.web.server import LogPages
@@ -103,6 +106,37 @@ def test_a_record_is_decoded_and_says_its_command(root: str, browser: Browser) -
     (command,) = re.findall(r"streamlog (--path \S+ cat .*?) *Copy", outline.text)
     (shown,) = ok(*command.split(), "--format", "ndjson").rows
     assert (shown["offset"], json.loads(shown["value"])["id"]) == (5, 5)
+
+
+def test_keys_and_values_are_shown_decoded(tmp_path: Path) -> None:
+    order = {"type": "record", "name": "O", "fields": [{"name": "id", "type": "long"}]}
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas/7.avsc").write_text(json.dumps(order))
+    with LogManager.open(tmp_path / "root", create=True) as manager:
+        manager.create_topic("orders", 1)
+        values = (b"\0\0\0\0\7\x54", b"\0\0\0\0\x08\x54", None)
+        records = [Record(key=b"<ann>", value=each) for each in values]
+        manager.log("orders", 0).append(records)
+    avro = FieldDecoder(
+        kind=Format.AVRO,
+        registry=str(tmp_path / "schemas"),
+        schema=None,
+        message=None,
+        is_framed=True,
+    )
+    with serving(LogPages(str(tmp_path / "root"), fields={"value": avro})) as browser:
+        rows = browser.get("/topics/orders/records?order=oldest").text
+        decoded, unknown, null = (
+            Outline(browser.get(f"/topics/orders/records/0/{offset}").text).text
+            for offset in range(3)
+        )
+    assert "{&#34;id&#34;: 42}" in rows
+    assert "&lt;ann&gt;" in rows
+    assert "decoded from avro" in decoded
+    assert '"id": 42' in decoded
+    assert "Not decoded: unknown schema id 8" in unknown
+    assert "null" in null
+    assert "decoded" not in null.lower()
 
 
 def test_the_overview_is_there_as_json(browser: Browser) -> None:
