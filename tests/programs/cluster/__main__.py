@@ -2,8 +2,8 @@
 
 Spark's standalone master, two workers and the machine that submits jobs are hosts of their own,
 which share only an object store, or with `--shared` only a directory. The flights go from files
-into a topic and from there into a Delta table, with a host killed at each case. In the end each of
-the 336,776 flights must be there once. Needs root, Linux, Java and the jars of
+into a topic, and from there into another topic and a Delta table, with a host killed at each case.
+In the end each of the 336,776 flights must be there once. Needs root, Linux, Java and the jars of
 `.ci/fetch-jars delta s3a`.
 """
 

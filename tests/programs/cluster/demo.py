@@ -1,4 +1,4 @@
-"""The demo on the cluster: files → topic → Delta table, with hosts killed on the way."""
+"""The demo on the cluster: files → topic → topic and Delta table, with hosts killed on the way."""
 
 import contextlib
 import json
@@ -19,11 +19,12 @@ import pyarrow as pa
 from streaming_jobs.demo import CLOSING_ROW, PARTITIONS
 from streaming_jobs.demo_report import expected_delays, expected_windows, rows_in_log
 from streaming_jobs.flights import ROWS, write_flights
-from streamlog import write_table
+from streamlog import read_table, write_table
 from tests.programs.cluster.gates import Gate, GatedServer
 from tests.programs.cluster.hosts import HOME, Host
 from tests.programs.cluster.spark import CREDENTIALS, ENDPOINT, Cluster
 from tests.programs.cluster.stages import (
+    AIRCRAFT,
     DELAYS,
     FEED,
     Case,
@@ -39,7 +40,7 @@ JOB_SECONDS = 1200
 STARTS = 3  # of a job that fails by itself: an overloaded machine misses Spark's time limits
 BUCKET = "demo"
 # One kill a batch or two, and no job ends before its last kill.
-FEED_FILES, DELAY_OFFSETS = 1, 25_000
+FEED_FILES, OFFSETS = 1, 25_000
 
 
 class BrokenError(Exception):
@@ -85,7 +86,10 @@ class Places:
             more = ["--input", f"{base}/flights", "--files-per-trigger", str(FEED_FILES)]
             checkpoint = "feed"
         else:
-            more = ["--output", f"{base}/delays", "--offsets-per-trigger", str(DELAY_OFFSETS)]
+            more = ["--offsets-per-trigger", str(OFFSETS)]
+            checkpoint = "aircraft"
+        if job == DELAYS:
+            more += ["--output", f"{base}/delays"]
             checkpoint = "delays"
         place = ["--path", self.root_on_hosts, "--checkpoint", f"{base}/checkpoints/{checkpoint}"]
         return [*place, *more]
@@ -141,15 +145,22 @@ class Demo:
         self._random, self._tell = random, tell
 
     def run(self, cases: Sequence[Case]) -> None:
-        """Run both jobs with these kills, and count.
+        """Run the jobs with these kills, and count.
 
         Raises:
             BrokenError: The guarantee does not hold.
         """
-        streamlog("topics", "create", "flights", "--path", self._places.root,
-                  "--partitions", str(PARTITIONS), "--config", "retention.ms=-1")  # fmt: skip
+        for topic, partitions, policy in (
+            ("flights", PARTITIONS, "delete"),
+            ("aircraft", 1, "compact"),
+        ):
+            streamlog("topics", "create", topic, "--path", self._places.root,
+                      "--partitions", str(partitions), "--config", "retention.ms=-1",
+                      "--config", f"cleanup.policy={policy}")  # fmt: skip
         self._run_job(FEED, [case for case in cases if case.stage.job == FEED])
         self._count_rows()
+        self._run_job(AIRCRAFT, [case for case in cases if case.stage.job == AIRCRAFT])
+        self._count_aircraft()
         self._run_job(DELAYS, [case for case in cases if case.stage.job == DELAYS])
         closing = {
             "value": [b'{"row":%d}' % CLOSING_ROW],
@@ -228,6 +239,20 @@ class Demo:
         if twice or lost or lines != ROWS:
             raise BrokenError("the log does not hold each row once")
 
+    def _count_aircraft(self) -> None:
+        """Compare the last record of each aircraft with the flights; none may be there twice."""
+        kept = _records(self._places.root, "aircraft", "offset")
+        flights = _records(self._places.root, "flights", "timestamp", "offset")
+        twice = int(kept.duplicated("value").sum())
+        latest = kept.groupby("key").value.last()
+        is_same = latest.equals(flights.groupby("key").value.last())
+        self._tell(
+            f"records of aircraft: {len(kept):,}; twice: {twice:,}; the last of {len(latest):,} "
+            f"{'equal' if is_same else 'DIFFER FROM'} a plain aggregation"
+        )
+        if twice or not is_same:
+            raise BrokenError("the topic of the latest flights does not hold them once")
+
     def _compare_table(self) -> None:
         process = self._cluster.submit("table_report", f"{self._places.base_on_hosts}/delays")
         if process.wait(timeout=JOB_SECONDS) != 0:
@@ -246,6 +271,12 @@ class Demo:
         )
         if flights != ROWS or windows != expected_windows() or not is_same:
             raise BrokenError("the table does not hold each row once")
+
+
+def _records(root: str, topic: str, *order: str) -> pd.DataFrame:
+    """Return the records of a topic that have a key."""
+    table = read_table(root, topic, columns=["key", "value", "timestamp", "offset"])
+    return table.to_pandas().dropna(subset="key").sort_values(list(order))
 
 
 def streamlog(*arguments: str) -> str:

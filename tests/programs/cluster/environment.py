@@ -17,8 +17,8 @@ def pack(archive: Path) -> None:
     shutil.rmtree(place, ignore_errors=True)
     run = {"check": True, "stdout": subprocess.DEVNULL}
     subprocess.run([sys.executable, "-m", "venv", str(place)], **run)
-    package = f"{REPOSITORY}[object-storage]"
-    subprocess.run([str(place / "bin" / "pip"), "install", "--quiet", package], **run)
+    packages = (f"{REPOSITORY}[object-storage]", "pandas>=2.2,<3")
+    subprocess.run([str(place / "bin" / "pip"), "install", "--quiet", *packages], **run)
     subprocess.run(
         [str(place / "bin" / "streamlog"), "doctor", "--warm-up"],
         env=os.environ | {"NUMBA_CACHE_DIR": str(place / "numba")},

@@ -1,4 +1,4 @@
-"""The stages of the two jobs at which hosts are killed, and how each is caught."""
+"""The stages of the jobs at which hosts are killed, and how each is caught."""
 
 import re
 import threading
@@ -46,7 +46,7 @@ class Case:
         return f"{self.stage.name}-{self.victim.value}"
 
 
-FEED, DELAYS = "flights_to_topic", "carrier_delays"
+FEED, AIRCRAFT, DELAYS = "flights_to_topic", "aircraft_state", "carrier_delays"
 _STAGING, _ENTRY = r"/root/\.streamlog/staging/", r"/root/\.streamlog/journal/"
 _DATA, _STATE, _COMMIT = r"/delays/part-", r"/checkpoints/delays/state/", r"/_delta_log/\d+\.json$"
 STAGES = (
@@ -54,6 +54,8 @@ STAGES = (
     Stage("staged", FEED, _STAGING, is_done=True),
     Stage("deciding", FEED, _ENTRY, is_done=False),
     Stage("decided", FEED, _ENTRY, is_done=True),
+    Stage("latest-staged", AIRCRAFT, _STAGING, is_done=True),
+    Stage("latest-decided", AIRCRAFT, _ENTRY, is_done=True),
     Stage("state", DELAYS, _STATE, is_done=False),
     Stage("table-data", DELAYS, _DATA, is_done=False),
     Stage("table-commit", DELAYS, _COMMIT, is_done=False),
@@ -64,6 +66,7 @@ SHARED_STAGES = (
     Stage("staged", FEED, "root/.streamlog/staging/**/*", is_done=True),
     Stage("planned", FEED, "checkpoints/feed/offsets/*", is_done=True),
     Stage("committed", FEED, "checkpoints/feed/commits/*", is_done=True),
+    Stage("latest-staged", AIRCRAFT, "root/.streamlog/staging/**/*", is_done=True),
     Stage("table-data", DELAYS, "delays/part-*", is_done=True),
     Stage("table-committed", DELAYS, "delays/_delta_log/*.json", is_done=True),
 )
