@@ -120,6 +120,12 @@ def test_the_readme_links_to_every_page() -> None:
     assert set(PAGES) - {README} <= {target for target, _ in links(README)}
 
 
+def test_the_navigation_of_the_site_has_every_page() -> None:
+    navigation = (ROOT / "docs" / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = [*PAGES, *sorted((ROOT / "streamlog").rglob("*.md"))]
+    assert [name(each) for each in pages if f": {name(each)}\n" not in navigation] == []
+
+
 def test_the_options_page_is_up_to_date() -> None:
     page = options_page.PAGE.read_text(encoding="utf-8")
     assert page == options_page.with_tables(page)
