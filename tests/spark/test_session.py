@@ -113,7 +113,8 @@ def test_importing_the_package_of_spark_loads_no_spark():
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert result.stdout.splitlines() == [
-        "['append_batch', 'export_metrics', 'lag', 'maintain', 'register', 'session'] False",
+        "['append_batch', 'dead_letters', 'export_metrics', 'lag', 'maintain', 'register', "
+        "'route_dead_letters', 'session', 'with_dead_letters'] False",
         "False",
         "module 'streamlog.spark' has no attribute 'sessions'",
     ]
