@@ -668,7 +668,7 @@ def serve() -> None:
 @click.option("--to-time", "moment", metavar="TIME", help="Only records up to a time.")
 @click.option("-X", "pairs", multiple=True, metavar="KEY=VALUE", help="Kafka client setting.")
 @click.option("--command-config", metavar="FILE", help="Kafka client settings; secrets go here.")
-@click.option("--new-offsets", is_flag=True, help="To Kafka: number the records anew.")
+@click.option("--new-offsets", is_flag=True, help="To Kafka: renumber the records from 0.")
 @verb("copy:copy")
 def copy() -> None:
     """Copy topics from one log root to another: directories and object stores, both ways.

@@ -178,7 +178,7 @@ def _names_in(text: str, suffix: str) -> list[str]:
     try:
         return list(dict.fromkeys(_texts_in(json.loads(text))))
     except (ValueError, RecursionError):
-        return []  # whoever parses it says what is wrong
+        return []  # the parser of the format reports what is wrong
 
 
 def _texts_in(schema: Any) -> Iterator[str]:

@@ -172,7 +172,7 @@ class _Directory:
             what=f"export into {self.name}",
         )
         for each in self._fs.list(self.name):
-            # Under the lock nobody else writes, so whoever began the file is dead.
+            # Under the lock no other process writes, so the one that began the file is dead.
             if is_temporary(each) and mine.match(temporary_base(each) or ""):
                 with contextlib.suppress(FileMissingError):
                     self._fs.remove(f"{self.name}/{each}")

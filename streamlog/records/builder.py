@@ -371,7 +371,7 @@ def _check_kept(kept: KeptOffsets, count: int) -> None:
 
 
 def _keep_end(fields: NDArray[np.int64], kept: KeptOffsets) -> None:
-    """Give batches their epoch; the last one covers the offsets without records behind it."""
+    """Give batches their epoch; the last one covers the offsets without records after it."""
     fields[:, LEADER_EPOCH] = kept.leader_epoch
     if len(fields) and kept.end_offset - 1 - int(fields[-1, BASE_OFFSET]) <= MAX_INT32:
         fields[-1, LAST_OFFSET] = kept.end_offset - 1
@@ -471,7 +471,7 @@ def patch_batches(
     base_sequence: int | None = None,
     max_timestamp: int | None = None,
 ) -> BatchTable:
-    """Assign batches their place in a partition, in kept.
+    """Assign batches their place in a partition, in place.
 
     Base offset and epoch are outside the checksum; if a field inside it is given, the checksum is
     computed again.

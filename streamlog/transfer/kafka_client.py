@@ -51,7 +51,7 @@ _EXTRA: Final = "pip install 'pyspark-streamlog[kafka]'"
 _SILENT: Final = logging.Logger("librdkafka")  # of no tree: failures arrive as errors
 _SILENT.addHandler(logging.NullHandler())
 
-# What a copy relies on; nobody else's business.
+# What a copy relies on, and users may not change.
 _OWN: Final = frozenset(
     {
         "acks",

@@ -88,7 +88,7 @@ class KafkaCopier:
                 raise InvalidRequestError(
                     f"topic {name} belongs to the cluster itself",
                     path=self._target.name,
-                    hint="copy other topics; clients commit their offsets anew",
+                    hint="copy other topics; clients commit their offsets again",
                 )
         found = chosen_topics(self._source, self._request)
         return [topic for topic in found if topic.name not in INTERNAL_TOPICS]
@@ -100,7 +100,7 @@ class KafkaCopier:
         """Refuse offsets that the cluster would not give, before anything is sent.
 
         Raises:
-            InvalidRequestError: The source begins above `start`, or has a gap behind it.
+            InvalidRequestError: The source begins above `start`, or has a gap after it.
         """
         if self._new_offsets:
             return
@@ -314,5 +314,5 @@ def _gap(source: SourcePartition, wanted: int, found: int) -> InvalidRequestErro
         path=source.path,
         offset=wanted,
         got=f"the next record at offset {found}",
-        hint="pass --new-offsets to number the records anew",
+        hint="pass --new-offsets to renumber the records from 0",
     )

@@ -2,8 +2,8 @@
 
 The cluster gives offsets, one record after the other. So a record gets the offset that it has at
 the source if each one before it is there; nothing but the end of the partition says how far a copy
-has come. That holds only while nobody else writes: the first record of a call is sent alone, and
-the offset of the last one of each lot is compared with the one that it must get.
+has come. That holds only while no other process writes: the first record of a call is sent alone,
+and the offset of the last one of each lot is compared with the one that it must get.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Comparing records where batches cannot be compared, because one end divides them anew.
+"""Comparing records where batches cannot be compared, because one end divides them differently.
 
 A digest covers each field of all records as one stream: offsets, times, and of keys, values and
 headers the sizes (-1 for null) and the bytes. So it does not depend on where batches, or reads,
