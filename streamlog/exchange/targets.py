@@ -55,6 +55,7 @@ def open_target(
         InvalidRequestError: An option is invalid, or a library is not installed.
     """
     if options.format in FILE_FORMATS:
+        _check_name(target, options.format)
         shape = FileShape.of(options.format, options.columns, options.encoding)
         place = open_place(target, fs=fs)
         return FileTarget(place, shape, options.file_size), read_columns_of(shape.columns)
@@ -77,3 +78,15 @@ def open_target(
 
     catalog = open_catalog(options.catalog)
     return IcebergTarget(catalog, target, columns, options.file_size), read
+
+
+def _check_name(target: str, wanted: str) -> None:
+    """Refuse a directory whose name says that its files have another format."""
+    _, dot, named = target.rstrip("/").rpartition("/")[2].rpartition(".")
+    if dot and named in FORMATS and named != wanted:
+        raise InvalidOptionError(
+            "the name of the target says another format",
+            path=target,
+            got=f"files of {wanted}",
+            hint=f"pass --format {named}, or another name",
+        )

@@ -69,6 +69,7 @@ def test_errors_name_what_to_do(root: Path, tmp_path: Path) -> None:
     for arguments, text in (
         (("export", "orders", tmp_path / "a", "--target-file-size", "much"), "128MiB"),
         (("export", "clicks", tmp_path / "a"), "clicks"),
+        (("export", "orders", tmp_path / "a.csv"), "--format csv"),
         (("export", "orders", "orders", "--format", "iceberg"), "pyiceberg"),
         (("import", tmp_path / "nothing", "back"), "nothing to import"),
         (("import", root / "orders-0", "back"), "format"),
@@ -77,3 +78,4 @@ def test_errors_name_what_to_do(root: Path, tmp_path: Path) -> None:
         ran = streamlog("--path", root, *arguments)
         assert ran.code == 2 and text in ran.error, ran.error
         assert "Traceback" not in ran.error
+    assert not (tmp_path / "a.csv").exists()
