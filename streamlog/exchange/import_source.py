@@ -2,7 +2,7 @@
 
 import hashlib
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -37,6 +37,7 @@ _EXTENSIONS: Final = {
 _FRONT, _BACK = 4 << 10, 64 << 10  # bytes that tell whether a file has changed
 _BATCH_ROWS: Final = 16 << 10
 _NOTE_SIZE_MAX: Final = 16 << 20
+_MAX_SHOWN: Final = 200  # characters of column names in an error
 
 
 class ImportOptions(NamedTuple):
@@ -124,7 +125,7 @@ def chosen(
         raise InvalidRequestError(
             f"column {twice[0]!r} appears {names.count(twice[0])} times",
             path=path,
-            got=f"columns {', '.join(names)}",
+            got=f"columns {_shown(names)}",
             expected="each name once",
         )
     if columns is not None:
@@ -133,7 +134,7 @@ def chosen(
             raise InvalidRequestError(
                 f"there is no column {missing[0]!r}",
                 path=path,
-                got=f"columns {', '.join(names)}",
+                got=f"columns {_shown(names)}",
                 expected=", ".join(columns.values()),
             )
         left = [each for each in names if each not in columns.values() and each not in extra]
@@ -141,14 +142,20 @@ def chosen(
     unknown = [each for each in names if each not in {*SINK_COLUMNS, *_ABOUT_THE_SOURCE, *extra}]
     if unknown or "value" not in names:
         raise InvalidRequestError(
-            f"unknown column {unknown[0]!r}" if unknown else "there is no column 'value'",
+            f"unknown column {_shown(unknown[:1])!r}" if unknown else "there is no column 'value'",
             path=path,
-            got=f"columns {', '.join(names)}",
+            got=f"columns {_shown(names)}",
             expected=f"value, and any of {', '.join(SINK_COLUMNS)}",
             hint="choose and rename columns, for example --columns key=id,value=payload",
         )
     kept: dict[str, str] = {each: each for each in SINK_COLUMNS if each in names}
     return kept, tuple(each for each in names if each not in kept and each not in extra)
+
+
+def _shown(names: Iterable[str]) -> str:
+    """Return names for an error; those of a file in another format may be anything."""
+    text = ", ".join(names)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 # ---- files -----------------------------------------------------------------------------------

@@ -121,6 +121,13 @@ def test_a_row_may_be_larger_than_a_block(root: Path, tmp_path: Path) -> None:
     assert sizes == [1, 20 << 20, 20 << 20]
 
 
+def test_the_names_of_columns_are_cut_in_an_error(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_bytes(b"x" * 5_000 + b",y\n1,2\n")
+    with pytest.raises(InvalidRequestError, match="unknown column 'xxx") as raised:
+        import_into(root, "t", tmp_path / "in.csv")
+    assert len(str(raised.value)) < 1_000
+
+
 def test_damaged_parquet_is_an_error_or_nothing(root: Path, tmp_path: Path) -> None:
     fill(root, "orders", 0, 100)
     export(root, tmp_path / "there", "parquet", partitions=[0])
