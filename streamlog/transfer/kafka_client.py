@@ -44,7 +44,7 @@ _Result = TypeVar("_Result")
 
 KAFKA_SCHEME: Final = "kafka://"
 _ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:]+\]|[^\s:/@,\[\]]+):(\d{1,5})")
-_PATIENCE_S: Final = 15.0  # for the first answer of a cluster
+_PATIENCE_S: Final = 30.0  # for the first answer of a cluster, as Kafka's clients connect
 _LOOK_S: Final = 1.0
 _ANSWER_S: Final = 60.0
 _EXTRA: Final = "pip install 'pyspark-streamlog[kafka]'"

@@ -24,6 +24,10 @@ def part(name: str, code: str, *arguments: object) -> gate.Part:
     return gate.Part(name, ((sys.executable, "-c", code, *map(str, arguments)),))
 
 
+def pytest_of(test: Path) -> tuple[str, ...]:
+    return gate.tool("pytest", "-q", f"--rootdir={test.parent}", str(test))
+
+
 @pytest.fixture(autouse=True)
 def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(gate, "REPORTS", tmp_path / "reports")
@@ -76,10 +80,8 @@ def test_failures_of_tests_are_shown_again_at_the_end(
 ) -> None:
     test = tmp_path / "test_broken.py"
     test.write_text("def test_sum():\n    assert 1 + 1 == 3, 'x' * 9_000 + 'end'\n")
-    command = gate.tool(
-        "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={tmp_path}", str(test)
-    )
-    monkeypatch.setattr(gate, "PARTS", (gate.Part("bad", (command,)), part("good", "pass")))
+    parts = (gate.Part("bad", (pytest_of(test),)), part("good", "pass"))
+    monkeypatch.setattr(gate, "PARTS", parts)
     assert gate.main([]) == 1
     _, again = capfd.readouterr().out.rsplit("FAILED test_broken.test_sum\n", 1)
     message, table = again.split("\nbad ", 1)
@@ -100,3 +102,54 @@ def test_a_report_that_was_cut_off_fails_its_part_and_hides_no_other(
     assert "FAILED cut.xml cannot be read: unclosed token: line 1, column 12;" in printed
     assert "still run" in printed.splitlines()
     assert printed.endswith("tests: 0 passed, 1 failed, 0 skipped\n")
+
+
+STALLED = """
+import pathlib, pytest
+@pytest.mark.parametrize("number", range({tests}))
+def test_start(number):
+    mark = pathlib.Path({directory!r}, f"tried {{number}}")
+    is_first, _ = not mark.exists(), mark.touch()
+    assert number >= {unsteady} or not is_first, "no answer in time"
+    assert number != {broken}
+"""
+
+
+@pytest.mark.parametrize(
+    ("unsteady", "broken", "verdict"),
+    [
+        (2, -1, "tests: 12 passed (2 only when run alone), 0 failed, 0 skipped"),
+        (2, 5, "tests: 9 passed, 3 failed, 0 skipped"),
+        (gate.MOST_AGAIN + 1, -1, f"tests: 1 passed, {gate.MOST_AGAIN + 1} failed, 0 skipped"),
+    ],
+)
+def test_a_few_failed_tests_run_once_more_alone(
+    unsteady: int,
+    broken: int,
+    verdict: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    test = tmp_path / "test_stalled.py"
+    given = {"directory": str(tmp_path), "unsteady": unsteady, "broken": broken}
+    test.write_text(STALLED.format(tests=12, **given))
+    monkeypatch.setattr(gate, "PARTS", (gate.Part("one", (pytest_of(test),)), part("two", "pass")))
+    is_good = unsteady == 2 and broken < 0
+    assert gate.main([]) == (0 if is_good else 1)
+    printed = capfd.readouterr().out
+    assert printed.endswith(f"{verdict}\n")
+    shown = "PASSED ALONE, FAILED" if is_good else "\nFAILED"
+    assert f"{shown} test_stalled.test_start[0]\n" in printed
+    assert "no answer in time" in printed
+
+
+def test_what_fails_beside_the_tests_of_a_part_is_not_excused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    test = tmp_path / "test_stalled.py"
+    test.write_text(STALLED.format(tests=1, directory=str(tmp_path), unsteady=1, broken=-1))
+    (bad,) = part("bad", "raise SystemExit(3)").commands
+    monkeypatch.setattr(gate, "PARTS", (gate.Part("both", (bad, pytest_of(test))),))
+    assert gate.main([]) == 1
+    assert capfd.readouterr().out.endswith("tests: 0 passed, 1 failed, 0 skipped\n")
