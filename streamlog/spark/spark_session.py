@@ -24,6 +24,8 @@ LOCAL_SETTINGS: Final = {
     ),
     # The default is for clusters: 200 tasks for a handful of rows.
     "spark.sql.shuffle.partitions": str(len(os.sched_getaffinity(0))),
+    # On a busy machine Spark takes longer than the default, 15 s, to answer a new Python worker.
+    "spark.python.authenticate.socketTimeout": "60s",
     # The host name of a laptop may not resolve.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
