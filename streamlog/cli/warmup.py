@@ -23,7 +23,7 @@ from streamlog.errors import InvalidRequestError
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
 from streamlog.partition.reader import LogReader
-from streamlog.records.builder import encode_columns
+from streamlog.records.builder import KeptOffsets, encode_columns
 from streamlog.records.json_lines import format_records
 from streamlog.records.json_objects import ENCODINGS
 from streamlog.records.partitioner import partition_for_keys
@@ -73,6 +73,8 @@ def _read(log: PartitionLog) -> None:
     assert columns.key is not None
     partition_for_keys(columns.key, 2)
     encode_columns(columns)
+    first, end = int(columns.offset[0]), int(columns.offset[-1]) + 1
+    encode_columns(columns, kept=KeptOffsets(columns.offset, first, end, leader_epoch=-1))
     for encoding in ENCODINGS:
         format_records(columns, log.topic_partition, encoding=encoding)
     fetched.columns(columns=frozenset())

@@ -359,8 +359,8 @@ def encode_columns(
     return EncodedBatches(buffer, table)
 
 
-def _check_kept(kept: KeptOffsets, count: int) -> None:
-    """Refuse offsets that cannot be those of `count` records."""
+def _checked_offsets(kept: KeptOffsets, count: int) -> NDArray[np.int64]:
+    """Return the offset before the first batch, then those of `count` records; refuse others."""
     bounds = np.concatenate(([kept.first_offset - 1], kept.offsets, [kept.end_offset]))
     if len(kept.offsets) != count or kept.first_offset < 0 or (np.diff(bounds) <= 0).any():
         raise InvalidRequestError(
@@ -368,6 +368,7 @@ def _check_kept(kept: KeptOffsets, count: int) -> None:
             got=f"{len(kept.offsets)} offsets for {count} records",
             expected=f"{kept.first_offset} to {kept.end_offset - 1}, ascending",
         )
+    return read_only(bounds[:-1], np.int64)
 
 
 def _keep_end(fields: NDArray[np.int64], kept: KeptOffsets) -> None:
@@ -383,10 +384,7 @@ def _write(
     """Return records as uncompressed batches without headers, and the fields of the headers."""
     from streamlog.records import write_kernels as kernels
 
-    offsets, first_offset = read_only(np.empty(0, np.int64), np.int64), 0
-    if kept is not None:
-        _check_kept(kept, records.row_count)
-        offsets, first_offset = read_only(kept.offsets, np.int64), kept.first_offset
+    offsets = None if kept is None else _checked_offsets(kept, records.row_count)
     size = records.size + records.row_count * MAX_OVERHEAD
     room = BATCHES_AT_FIRST
     while True:
@@ -399,7 +397,7 @@ def _write(
             records.key,
             records.value,
             records.headers,
-            (offsets, first_offset),
+            offsets,
             batch_size,
             attributes,
             fields,

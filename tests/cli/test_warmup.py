@@ -17,6 +17,7 @@ USE = """
 import sys
 from streamlog import LogConfig, PartitionLog, Record
 from streamlog.cli.main import run
+from streamlog.records.builder import KeptOffsets, encode_columns
 from streamlog.records.record import Header
 
 path, config = sys.argv[1], LogConfig(index_interval_bytes=0)
@@ -28,6 +29,8 @@ with PartitionLog.open(f"{path}/orders-0", config=config) as log:
     log.offset_for_timestamp(1)
 with PartitionLog.open(f"{path}/orders-0", config=config) as log:
     log.append([Record(None, b"again")])
+    columns = log.read(0).columns()
+    encode_columns(columns, kept=KeptOffsets(columns.offset, 0, 1 << 20, leader_epoch=1))
 for encoding in ("utf8", "base64"):
     assert run(["cat", "orders", "--path", path, "--format", "ndjson", "--encoding", encoding]) == 0
 """

@@ -496,11 +496,11 @@ def test_writing_refuses_a_record_larger_than_int32() -> None:
     arrays = (read_only(rows, np.int64), 1, read_only([0], np.int64))
     headers = (read_only([], np.int32), read_only([], np.int64), as_source(b""))
     columns = [(read_only(column[0], np.int32), *column[1:]) for column in (key, value)]
-    offsets = read_only(rows, np.int64)
-    status = write_kernels.write_records(
-        *arrays, columns[0], columns[1], headers, (offsets, 0), 2**31 - 1, 0, fields, buffer
-    )
-    assert status == s.RECORD_TOO_LARGE
+    for offsets in (None, read_only([-1, 0], np.int64)):
+        status = write_kernels.write_records(
+            *arrays, columns[0], columns[1], headers, offsets, 2**31 - 1, 0, fields, buffer
+        )
+        assert status == s.RECORD_TOO_LARGE
 
 
 @given(st.lists(NULLABLE, max_size=10), st.integers(1, 2**31 - 1))
