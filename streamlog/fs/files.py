@@ -34,8 +34,10 @@ from streamlog.fs.names import is_temporary, temporary_path
 __all__ = [
     "LockHolder",
     "NAME_IS_DURABLE",
+    "LOCK_TIMEOUT_MS",
     "acquire_lock",
     "create_file_atomically",
+    "locked",
     "make_directories",
     "make_name_durable",
     "open_temporary",
@@ -54,6 +56,7 @@ _HOLDER: Final = re.compile(rb"([0-9]{1,10}) ([0-9]{1,19}) ([ -~]{0,200})\n")
 _HOLDER_SIZE_MAX: Final = 10 + 1 + 19 + 1 + 200 + 1
 _FIRST_WAIT_MS: Final = 0.2
 _LONGEST_WAIT_MS: Final = 10.0
+LOCK_TIMEOUT_MS: Final = 30_000  # of locks that are held for the change of one small file
 _TEMPORARY_ATTEMPTS: Final = 1000  # names that dead processes of the same number may have left
 _REPLACEMENT_ATTEMPTS: Final = 3  # of a writer suspended until its temporary file was collected
 
@@ -315,6 +318,21 @@ def acquire_lock(
             raise _lock_timeout(fs, clock, path, timeout_ms=timeout_ms, what=what)
         clock.sleep_ms(min(wait_ms, left_ms))
         wait_ms = min(wait_ms * 2, _LONGEST_WAIT_MS)
+
+
+@contextlib.contextmanager
+def locked(fs: FileSystem, clock: Clock, path: str, *, what: str) -> Iterator[None]:
+    """Hold a lock exclusively, waiting `LOCK_TIMEOUT_MS` for it; see `acquire_lock`.
+
+    Raises:
+        LockTimeoutError: Another handle held it all the time.
+        StorageError: The lock file cannot be opened.
+    """
+    lock = acquire_lock(fs, clock, path, shared=False, timeout_ms=LOCK_TIMEOUT_MS, what=what)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class LockHolder(NamedTuple):

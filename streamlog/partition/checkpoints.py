@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 
 from streamlog.errors import CorruptCheckpointError, FileMissingError, LimitExceededError
 from streamlog.fs.api import FileStat, FileSystem
-from streamlog.fs.files import acquire_lock, read_file, write_file_atomically
+from streamlog.fs.files import locked, read_file, write_file_atomically
 from streamlog.fs.log_root import (
     CHECKPOINTS,
     CLEANER_OFFSET_CHECKPOINT,
@@ -146,8 +146,6 @@ def format_checkpoint(rows: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode("ascii")
 
 
-_LOCK_TIMEOUT_MS: Final = 30_000
-
 _logger = logging.getLogger(__name__)
 
 Offsets = dict[TopicPartition, int]
@@ -161,18 +159,9 @@ def root_locked(root: LogRoot) -> Iterator[None]:
         LockTimeoutError: Another process kept the lock.
         StorageError: The lock file cannot be opened.
     """
-    lock = acquire_lock(
-        root.fs,
-        root.clock,
-        root.checkpoints_lock,
-        shared=False,
-        timeout_ms=_LOCK_TIMEOUT_MS,
-        what=f"the checkpoint files of {root.path}",
-    )
-    try:
+    what = f"the checkpoint files of {root.path}"
+    with locked(root.fs, root.clock, root.checkpoints_lock, what=what):
         yield
-    finally:
-        lock.release()
 
 
 # ---- reading --------------------------------------------------------------------------------

@@ -19,14 +19,13 @@ from typing import Final, NamedTuple
 
 from streamlog.errors import FileMissingError
 from streamlog.fs.api import FileLock, OpenMode
-from streamlog.fs.files import acquire_lock, write_file_atomically
+from streamlog.fs.files import LOCK_TIMEOUT_MS, acquire_lock, write_file_atomically
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.checkpoints import root_locked
 from streamlog.root.roots import CLEAN_SHUTDOWN_CONTENT
 
 __all__ = ["OpenWriter", "may_be_open"]
 
-_LOCK_TIMEOUT_MS: Final = 30_000
 _TALLY: Final = re.compile(rb"([!-~]{1,64}) ([0-9]{1,18}) ([0-9]{1,18})\n")
 _TALLY_SIZE_MAX: Final = 64 + 1 + 18 + 1 + 18 + 1
 
@@ -57,7 +56,7 @@ class OpenWriter:
         path = root.writers_lock
         what = f"the writers of {root.path}"
         lock = acquire_lock(
-            root.fs, root.clock, path, shared=True, timeout_ms=_LOCK_TIMEOUT_MS, what=what
+            root.fs, root.clock, path, shared=True, timeout_ms=LOCK_TIMEOUT_MS, what=what
         )
         try:
             with root_locked(root):

@@ -14,14 +14,13 @@ from typing import Final
 
 from streamlog.commits.identity import PRODUCER_ID_BASE
 from streamlog.errors import CorruptDataError, FileMissingError
-from streamlog.fs.files import acquire_lock, read_file, write_file_atomically
+from streamlog.fs.files import locked, read_file, write_file_atomically
 from streamlog.fs.log_root import LogRoot
 
 __all__ = ["ProducerIds", "read_next_producer_id"]
 
 BLOCK_SIZE: Final = 1000  # ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE
 _SIZE_MAX: Final = 64
-_LOCK_TIMEOUT_MS: Final = 30_000
 
 
 def read_next_producer_id(root: LogRoot) -> int | None:
@@ -79,18 +78,9 @@ class ProducerIds:
         root = self._root
         if self._floor is None:
             self._floor = self._in_use()
-        lock = acquire_lock(
-            root.fs,
-            root.clock,
-            root.producer_ids_lock,
-            shared=False,
-            timeout_ms=_LOCK_TIMEOUT_MS,
-            what=f"the producer ids of {root.path}",
-        )
-        try:
+        what = f"the producer ids of {root.path}"
+        with locked(root.fs, root.clock, root.producer_ids_lock, what=what):
             first = max(read_next_producer_id(root) or 0, self._floor, self._least)
             end = first + BLOCK_SIZE
             write_file_atomically(root.fs, root.producer_ids, b"%d\n" % end)
-        finally:
-            lock.release()
         self._next, self._end = first, end

@@ -34,7 +34,7 @@ from streamlog.errors import (
     StreamLogError,
 )
 from streamlog.fs.api import FileSystem, OpenMode
-from streamlog.fs.files import acquire_lock, make_directories, read_file, write_file_atomically
+from streamlog.fs.files import locked, make_directories, read_file, write_file_atomically
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.names import temporary_path
 from streamlog.partition.partition_metadata import read_topic_id
@@ -67,7 +67,6 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}", re.ASCII)
 _SUFFIX: Final = ".json"
 MAX_READER_SIZE: Final = 1 << 26
 _MINUTE_MS: Final = 60_000
-_LOCK_TIMEOUT_MS: Final = 30_000
 
 _logger = logging.getLogger(__name__)
 
@@ -274,19 +273,10 @@ def write_progress(
     Raises:
         LockTimeoutError: Another source held the lock of the readers.
     """
-    lock = acquire_lock(
-        root.fs,
-        root.clock,
-        root.readers_lock,
-        shared=False,
-        timeout_ms=_LOCK_TIMEOUT_MS,
-        what=f"the readers of {root.path}",
-    )
-    try:
+    what = f"the readers of {root.path}"
+    with locked(root.fs, root.clock, root.readers_lock, what=what):
         document = {"group": group, "committedMs": now_ms, "offsets": offsets}
         _write(root, group, {**document, **_of_other_topics(root, group, document)})
-    finally:
-        lock.release()
 
 
 def _of_other_topics(root: LogRoot, group: str, document: Mapping[str, Any]) -> dict[str, object]:

@@ -30,7 +30,7 @@ from streamlog.errors import (
 )
 from streamlog.fs.api import FileKind, FileStat, FileSystem
 from streamlog.fs.files import (
-    acquire_lock,
+    locked,
     make_directories,
     stat_directory,
     write_file_atomically,
@@ -64,7 +64,6 @@ __all__ = [
 # For the hint of an error about a root that is missing or empty, as a lost disk leaves it.
 ONE_OF_A_SET: Final = "; if it is one root of a replica set, pass all roots, separated by commas"
 CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
-_LOCK_TIMEOUT_MS: Final = 30_000
 _LOST_AND_FOUND: Final = "lost+found"  # at the top of every ext4 file system
 # Files next to the partitions in a copied log.dir.
 _OF_A_LOG_DIR: Final = re.compile(
@@ -226,15 +225,9 @@ def registry_locked(root: LogRoot) -> Iterator[None]:
     Raises:
         LockTimeoutError: Another process held it.
     """
-    path = root.topics_lock
     what = f"the list of topics of {root.path}"
-    lock = acquire_lock(
-        root.fs, root.clock, path, shared=False, timeout_ms=_LOCK_TIMEOUT_MS, what=what
-    )
-    try:
+    with locked(root.fs, root.clock, root.topics_lock, what=what):
         yield
-    finally:
-        lock.release()
 
 
 def _fill_root(root: LogRoot, meta: MetaProperties | None) -> None:
