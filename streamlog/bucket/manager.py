@@ -1,7 +1,6 @@
 """`BucketManager`: what `LogManager` does with topics, for a root in an object store."""
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 
 from streamlog.bucket.places import shared_store
 from streamlog.bucket.root import BucketRoot
@@ -42,12 +41,7 @@ class BucketManager:
     def __enter__(self) -> "BucketManager":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         return None
 
     @property

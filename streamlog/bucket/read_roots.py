@@ -5,7 +5,6 @@ One reader of the journal serves all partitions. It asks the store for news at m
 """
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Final
 
 from streamlog.bucket.places import shared_store
@@ -140,12 +139,7 @@ class LiveBucketReader(BucketReader):
     def __enter__(self) -> "LiveBucketReader":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         return None
 
     @property

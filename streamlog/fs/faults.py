@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from errno import EBADF
-from types import TracebackType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -371,12 +370,7 @@ class FaultyFile:
     def __enter__(self) -> "FaultyFile":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

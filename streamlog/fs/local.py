@@ -17,7 +17,6 @@ import stat
 import struct
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final
 from weakref import WeakSet, ref
 
@@ -218,12 +217,7 @@ class LocalFile:
     def __enter__(self) -> "LocalFile":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:

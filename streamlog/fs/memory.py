@@ -14,7 +14,6 @@ import os
 import threading
 from collections.abc import Hashable, Iterable
 from random import Random
-from types import TracebackType
 from typing import Final, Literal
 
 import numpy as np
@@ -446,12 +445,7 @@ class MemoryFile:
     def __enter__(self) -> "MemoryFile":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:

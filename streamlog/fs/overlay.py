@@ -9,7 +9,6 @@ import errno
 import os
 from collections.abc import Iterator
 from enum import Enum
-from types import TracebackType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -151,12 +150,7 @@ class OverlayFile:
     def __enter__(self) -> "OverlayFile":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _check_writable(self, operation: str) -> None:

@@ -7,7 +7,6 @@ each consumer reads all partitions assigned to it, and the program keeps its pos
 from collections import deque
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from types import TracebackType
 from typing import Final
 
 from streamlog.clock import Clock, epoch_ms
@@ -273,12 +272,7 @@ class Consumer:
     def __enter__(self) -> "Consumer":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -15,7 +15,6 @@ import random as random_module
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -517,12 +516,7 @@ class Producer:
     def __enter__(self) -> "Producer":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _open(self, topic: str) -> "_Waiting":

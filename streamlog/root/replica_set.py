@@ -6,7 +6,6 @@ import random as random_module
 import threading
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Final
 
 from streamlog.clock import Clock
@@ -457,12 +456,7 @@ class ReplicaSet:
     def __enter__(self) -> "ReplicaSet":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

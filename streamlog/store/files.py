@@ -3,7 +3,6 @@
 Paths are URLs. An object has no inode and never changes; its path stands for it.
 """
 
-from types import TracebackType
 from typing import NoReturn
 
 import numpy as np
@@ -104,12 +103,7 @@ class _ObjectFile:
     def __enter__(self) -> "_ObjectFile":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # ---- changes -----------------------------------------------------------------------------

@@ -13,7 +13,6 @@ costs no further read.
 """
 
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from streamlog.bucket.places import shared_store
@@ -106,12 +105,7 @@ class LagMeter:
     def __enter__(self) -> "LagMeter":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
