@@ -8,6 +8,14 @@ from streamlog.cli.verb import JSON_SHAPES, verb
 
 __all__ = ["READER_COMMANDS"]
 
+_of_checkpoints = click.option(
+    "--checkpoint",
+    "checkpoints",
+    multiple=True,
+    metavar="DIR|URL",
+    help="checkpointLocation of a query; repeatable. Default: all recorded readers.",
+)
+
 
 @click.group(short_help="Manage recorded readers.")
 @verb()
@@ -151,13 +159,7 @@ def readers_move() -> None:
 
 
 @click.command(short_help="Print the lag of queries.", epilog=JSON_SHAPES)
-@click.option(
-    "--checkpoint",
-    "checkpoints",
-    multiple=True,
-    metavar="DIR|URL",
-    help="checkpointLocation of a query; repeatable. Default: all recorded readers.",
-)
+@_of_checkpoints
 @click.option(
     "--over", type=click.IntRange(min=0), metavar="N", help="Exit with 1 if any lag exceeds N."
 )
@@ -188,13 +190,7 @@ def lag() -> None:
 
 
 @click.command(short_help="Lag and offsets for Prometheus.")
-@click.option(
-    "--checkpoint",
-    "checkpoints",
-    multiple=True,
-    metavar="DIR|URL",
-    help="checkpointLocation of a query; repeatable. Default: all recorded readers.",
-)
+@_of_checkpoints
 @click.option(
     "--textfile", metavar="FILE", help="Write a file, for node_exporter; once or --every."
 )
