@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamlog.arrow.schema import COLUMN_NAMES, arrow_schema
-from streamlog.arrow.tables import read_arrow
 from streamlog.records.json_objects import record_object, to_json
 from streamlog.records.record import Header, Record, TimestampType
 from streamlog.topic import TopicPartition
 from streamlog.web.record_filter import RecordFilter
+from streamlog.web.record_search import read_range, rows_of
 
 __all__ = ["MAX_BYTES", "download"]
 
@@ -45,19 +45,10 @@ def _batches(
     path: str, ranges: list[tuple[TopicPartition, int, int]], wanted: RecordFilter
 ) -> Iterator[pa.RecordBatch]:
     left = MAX_BYTES
-    for (topic, number), start, end in ranges:
+    for partition, start, end in ranges:
         if start >= end:
             continue
-        batches = read_arrow(
-            path,
-            topic,
-            partitions=[number],
-            include_headers=True,
-            invalid_timestamps="null",
-            starting_offsets={topic: {number: start}},
-            ending_offsets={topic: {number: end}},
-        )
-        for batch in batches:
+        for batch in read_range(path, partition, start, end):
             found = wanted.matching(batch)
             left -= found.nbytes
             if found.num_rows:
@@ -68,15 +59,13 @@ def _batches(
 
 def _ndjson(batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
     for batch in batches:
-        at = batch.schema.get_field_index("timestamp")
-        micros = batch.column(at).cast(pa.int64()).to_pylist()
         lines = []
-        for row, micro in zip(batch.to_pylist(), micros, strict=True):
+        for row in rows_of(batch):
             record = Record(
                 key=row["key"],
                 value=row["value"],
                 headers=tuple(Header(each["key"], each["value"]) for each in row["headers"] or ()),
-                timestamp=-1 if micro is None else micro // 1000,
+                timestamp=row["timestamp"],
                 offset=row["offset"],
                 timestamp_type=TimestampType(row["timestampType"]),
             )

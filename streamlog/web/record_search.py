@@ -7,7 +7,7 @@ each partition goes on. Newest first, a partition is read in windows, each large
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -40,6 +40,8 @@ __all__ = [
     "one_record",
     "parse_border",
     "parse_cursor",
+    "read_range",
+    "rows_of",
     "search",
 ]
 
@@ -316,18 +318,7 @@ class _PartitionSearch:
         return int(max(readable.start, min(readable.end, offset)))
 
     def _read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        topic, number = self._partition
-        return iter(
-            read_arrow(
-                self._path,
-                topic,
-                partitions=[number],
-                columns=_COLUMNS,
-                invalid_timestamps="null",
-                starting_offsets={topic: {number: start}},
-                ending_offsets={topic: {number: end}},
-            )
-        )
+        return read_range(self._path, self._partition, start, end, columns=_COLUMNS)
 
     def _forward(self, start: int, end: int, rows: int, budget: _Budget, share: float) -> _Part:
         found: list[dict[str, Any]] = []
@@ -336,7 +327,7 @@ class _PartitionSearch:
             for batch in self._read(start, end):
                 budget.take(batch)
                 match = self._query.filter.matching(batch)
-                found += _rows(match.slice(0, rows - len(found)))
+                found += rows_of(match.slice(0, rows - len(found)))
                 at = batch["offset"][-1].as_py() + 1
                 if len(found) == rows:
                     at = found[-1]["offset"] + 1
@@ -368,7 +359,7 @@ class _PartitionSearch:
             window = [
                 row
                 for match in matches
-                for row in _rows(match.slice(max(0, match.num_rows - rows)))
+                for row in rows_of(match.slice(max(0, match.num_rows - rows)))
             ]
             found += reversed(window[-(rows - len(found)) :])
             high, width = low, width * 4
@@ -381,8 +372,46 @@ class _PartitionSearch:
         return _Part(found, None, problem=problem)
 
 
-def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return matches as dictionaries, with the timestamp in ms since 1970."""
+def read_range(
+    path: str,
+    partition: TopicPartition,
+    start: int,
+    end: int,
+    *,
+    columns: Collection[str] | None = None,
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a partition from `start` to before `end`.
+
+    Args:
+        path: The root.
+        partition: The partition.
+        start: The first offset.
+        end: The offset after the last one.
+        columns: Which columns; None: all of them, with headers.
+        isolation: Whether to leave out records that are not committed.
+
+    Raises:
+        StreamLogError: The root, topic or partition does not exist, or a record is damaged.
+    """
+    topic, number = partition
+    return iter(
+        read_arrow(
+            path,
+            topic,
+            partitions=[number],
+            columns=columns,
+            include_headers=columns is None,
+            isolation=isolation,
+            invalid_timestamps="null",
+            starting_offsets={topic: {number: start}},
+            ending_offsets={topic: {number: end}},
+        )
+    )
+
+
+def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return records as dictionaries, with the timestamp in ms since 1970, -1 for none."""
     at = batch.schema.get_field_index("timestamp")
     micros = batch.column(at).cast(pa.int64())
     rows: list[dict[str, Any]] = batch.to_pylist()
@@ -397,19 +426,9 @@ def one_record(path: str, partition: TopicPartition, offset: int) -> dict[str, A
     Raises:
         StreamLogError: The root, topic or partition does not exist, or the record is damaged.
     """
-    topic, number = partition
+    all_records = IsolationLevel.READ_UNCOMMITTED
     with contextlib.suppress(OffsetOutOfRangeError):
-        batches = read_arrow(
-            path,
-            topic,
-            partitions=[number],
-            include_headers=True,
-            invalid_timestamps="null",
-            isolation=IsolationLevel.READ_UNCOMMITTED,
-            starting_offsets={topic: {number: offset}},
-            ending_offsets={topic: {number: offset + 1}},
-        )
-        for batch in batches:
-            for row, kind in zip(_rows(batch), batch["timestampType"].to_pylist(), strict=True):
+        for batch in read_range(path, partition, offset, offset + 1, isolation=all_records):
+            for row, kind in zip(rows_of(batch), batch["timestampType"].to_pylist(), strict=True):
                 return {**row, "timestampType": kind}
     return None
