@@ -12,7 +12,7 @@ from typing import Final
 
 from streamlog.arrow.log_view import OffsetRange, PartitionBounds, TopicChoice
 from streamlog.arrow.planned import PlannedRange
-from streamlog.arrow.subscription import check_topics
+from streamlog.arrow.subscription import IdleRest, check_topics
 from streamlog.bucket.read_roots import BucketReadRoots
 from streamlog.bucket.spans import covering, epochs_of, size_between, split, with_aborts
 from streamlog.bucket.state import RootState
@@ -52,9 +52,8 @@ class BucketLogView:
         max_decompressed_bytes: int | None = None,
     ) -> None:
         self._roots, self._choice = roots, choice
-        self._clock = clock or SystemClock()
         self._max_decompressed_bytes = max_decompressed_bytes
-        self._rests_until_ms = -float("inf")
+        self._rest = IdleRest(clock or SystemClock(), IDLE_PART, least_ms=LEAST_REST_MS)
         self._seen: RootState | None = None
         self.bounds: Mapping[TopicPartition, PartitionBounds] = {}
         self.topic_ids: Mapping[str, str] = {}
@@ -72,12 +71,10 @@ class BucketLogView:
             UnknownTopicError: The root no longer exists.
             StorageError: A request failed.
         """
-        begin = self._clock.monotonic_ms()
-        if is_idle and begin < self._rests_until_ms:
+        if is_idle and self._rest.lasts():
             return
-        self._roots.root.refresh()
-        end = self._clock.monotonic_ms()
-        self._rests_until_ms = end + max(LEAST_REST_MS, IDLE_PART * (end - begin))
+        with self._rest.after_this():
+            self._roots.root.refresh()
         self._follow()
 
     def close(self) -> None:

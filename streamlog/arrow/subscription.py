@@ -8,8 +8,9 @@ Creation and deletion of topics and partitions change the modification time of t
 directory of topic settings; these are checked five times a second.
 """
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from streamlog.arrow.log_view import OffsetRange, PartitionBounds, TopicChoice
@@ -25,7 +26,7 @@ from streamlog.root.topics import unknown_topic_error
 from streamlog.segment.filenames import parse_log_file_name
 from streamlog.topic import TopicPartition
 
-__all__ = ["KnownTopics", "Subscription", "check_topics"]
+__all__ = ["IdleRest", "KnownTopics", "Subscription", "check_topics"]
 
 LOOK_EVERY_MS: Final = 200
 # An idle query spends at most one part in so many of its time on refreshes: with 30 partitions a
@@ -53,6 +54,32 @@ class KnownTopics(Protocol):
     def find(self) -> Directories:
         """Return the partitions of each topic."""
         ...
+
+
+class IdleRest:
+    """The rest of an idle query between refreshes, in proportion to the duration of the last one.
+
+    Args:
+        clock: Measures refreshes.
+        part: An idle query spends at most one part in so many of its time on refreshes.
+        least_ms: The shortest rest.
+    """
+
+    def __init__(self, clock: Clock, part: int, *, least_ms: float = 0) -> None:
+        self._clock, self._part, self._least_ms = clock, part, least_ms
+        self._until_ms = -float("inf")
+
+    def lasts(self) -> bool:
+        """Return whether it is too early for the next refresh of an idle query."""
+        return self._clock.monotonic_ms() < self._until_ms
+
+    @contextlib.contextmanager
+    def after_this(self) -> Iterator[None]:
+        """Begin to rest at the end of the block, which is one refresh."""
+        begin = self._clock.monotonic_ms()
+        yield
+        end = self._clock.monotonic_ms()
+        self._until_ms = end + max(self._least_ms, self._part * (end - begin))
 
 
 class Subscription:
@@ -96,7 +123,7 @@ class Subscription:
         self._identities: dict[TopicPartition, object] = {}
         self._stamp: tuple[int, ...] = ()
         self._looked_ms = -float("inf")
-        self._rests_until_ms = -float("inf")
+        self._rest = IdleRest(self._clock, IDLE_PART)
         self._segment = parse_log_file_name(os.path.basename(self._roots.paths[0]))
         self.bounds: Mapping[TopicPartition, PartitionBounds] = {}
         self.topic_ids: Mapping[str, str] = {}
@@ -116,12 +143,10 @@ class Subscription:
             NoReplicaOnlineError: A partition has no replica that can be read.
             CorruptDataError: A file that had to be read is damaged.
         """
-        begin = self._clock.monotonic_ms()
-        if is_idle and begin < self._rests_until_ms:
+        if is_idle and self._rest.lasts():
             return
-        self._refresh()
-        end = self._clock.monotonic_ms()
-        self._rests_until_ms = end + IDLE_PART * (end - begin)
+        with self._rest.after_this():
+            self._refresh()
 
     def _refresh(self) -> None:
         if self._clock.monotonic_ms() - self._looked_ms >= LOOK_EVERY_MS:
