@@ -399,25 +399,28 @@ def _format_upkeep(
 def _format_swap(swap: Swap) -> dict[str, object]:
     return {
         "do": "swap",
-        **_place(swap.topic_partition, swap.topic_id),
-        "build": swap.build,
-        "first_offset": swap.first_offset,
-        "end_offset": swap.end_offset,
+        **_format_built(swap),
         "cleaned_offset": swap.cleaned_offset,
-        "segments": [format_segment(segment) for segment in swap.segments],
     }
 
 
 def _format_place(place: PlaceSegments) -> dict[str, object]:
     return {
         "do": "place",
-        **_place(place.topic_partition, place.topic_id),
-        "build": place.build,
-        "first_offset": place.first_offset,
-        "end_offset": place.end_offset,
+        **_format_built(place),
         "log_start_offset": place.log_start_offset,
         "epochs": place.epochs,
-        "segments": [format_segment(segment) for segment in place.segments],
+    }
+
+
+def _format_built(action: Swap | PlaceSegments) -> dict[str, object]:
+    """Return the fields of an action that brings the segments of a build into a partition."""
+    return {
+        **_place(action.topic_partition, action.topic_id),
+        "build": action.build,
+        "first_offset": action.first_offset,
+        "end_offset": action.end_offset,
+        "segments": [format_segment(segment) for segment in action.segments],
     }
 
 
@@ -550,29 +553,30 @@ def _parse_part(values: SealedValues, files: tuple[str, ...]) -> CommitPart:
 
 def _parse_swap(values: SealedValues) -> Swap:
     return Swap(
-        topic_partition=parse_topic_partition(values),
-        topic_id=_parse_id(values),
-        build=values.text("build"),
-        first_offset=values.integer("first_offset"),
-        end_offset=values.integer("end_offset"),
+        **_parse_built(values),
         cleaned_offset=(
             None if values.is_null("cleaned_offset") else values.integer("cleaned_offset")
         ),
-        segments=tuple(parse_segment(value) for value in values.objects("segments")),
     )
 
 
 def _parse_place(values: SealedValues) -> PlaceSegments:
     return PlaceSegments(
-        topic_partition=parse_topic_partition(values),
-        topic_id=_parse_id(values),
-        build=values.text("build"),
-        first_offset=values.integer("first_offset"),
-        end_offset=values.integer("end_offset"),
+        **_parse_built(values),
         log_start_offset=values.integer("log_start_offset"),
         epochs=parse_pairs(values, "epochs"),
-        segments=tuple(parse_segment(value) for value in values.objects("segments")),
     )
+
+
+def _parse_built(values: SealedValues) -> dict[str, Any]:
+    return {
+        "topic_partition": parse_topic_partition(values),
+        "topic_id": _parse_id(values),
+        "build": values.text("build"),
+        "first_offset": values.integer("first_offset"),
+        "end_offset": values.integer("end_offset"),
+        "segments": tuple(parse_segment(value) for value in values.objects("segments")),
+    }
 
 
 def _parse_log_start(values: SealedValues) -> SetLogStart:

@@ -72,13 +72,14 @@ class BucketManager:
         state, partitions = self.bucket.state, []
         topic = state.topics[name]
         for number in range(topic.partitions):
-            at = state.partitions[TopicPartition(name, number)]
+            partition = TopicPartition(name, number)
+            at = state.partitions[partition]
             partitions.append(
                 PartitionDescription(
                     partition=number,
-                    path=f"{self.root}/{name}-{number}",
+                    path=f"{self.root}/{partition}",
                     leader=0,
-                    leader_epoch=at.epochs[-1][0] if at.epochs else -1,
+                    leader_epoch=at.leader_epoch,
                     log_start_offset=at.log_start_offset,
                     high_watermark=at.end_offset,
                     log_end_offset=at.end_offset,

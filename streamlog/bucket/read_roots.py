@@ -150,7 +150,7 @@ class LiveBucketReader(BucketReader):
     @property
     def leader_epoch(self) -> int:
         """The last leader epoch, -1 if there is none."""
-        return self._state.epochs[-1][0] if self._state.epochs else -1
+        return self._state.leader_epoch
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the largest epoch that is at most `epoch`, and the offset where it ends."""

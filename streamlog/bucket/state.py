@@ -107,6 +107,11 @@ class TopicState(NamedTuple):
     partitions: int
     config: Mapping[str, str]
 
+    @classmethod
+    def after(cls, action: CreateTopic | AlterTopic | BeginCopy) -> "TopicState":
+        """Return the topic as an action makes it."""
+        return cls(action.topic_id, action.partitions, action.config)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketPartition:
@@ -125,6 +130,11 @@ class BucketPartition:
     cleaned_offset: int = 0
     epochs: tuple[tuple[int, int], ...] = ()
     stretches: Items[Stretch] | tuple[Stretch, ...] = ()
+
+    @property
+    def leader_epoch(self) -> int:
+        """The last leader epoch, -1 if there is none."""
+        return self.epochs[-1][0] if self.epochs else NO_EPOCH
 
     @property
     def tail(self) -> int:
@@ -159,7 +169,7 @@ class BucketPartition:
             )
             offset = end
         epochs = self.epochs
-        if not epochs or epochs[-1][0] < part.leader_epoch:
+        if self.leader_epoch < part.leader_epoch:
             epochs = (*epochs, (part.leader_epoch, part.base_offset))
         return replace(self, end_offset=offset, epochs=epochs, stretches=self._with(new))
 
@@ -429,7 +439,7 @@ class _Change:
 
     def _create(self, action: CreateTopic) -> None:
         self._check_free(action.topic)
-        self._topics[action.topic] = TopicState(action.topic_id, action.partitions, action.config)
+        self._topics[action.topic] = TopicState.after(action)
         for number in range(action.partitions):
             self._partitions[TopicPartition(action.topic, number)] = BucketPartition()
 
@@ -440,7 +450,7 @@ class _Change:
     def _begin_copy(self, action: BeginCopy) -> None:
         self._check_free(action.topic)
         self._arriving[action.topic] = ArrivingTopic(
-            TopicState(action.topic_id, action.partitions, action.config),
+            TopicState.after(action),
             (BucketPartition(),) * action.partitions,
         )
 
@@ -487,7 +497,7 @@ class _Change:
         old = self._topic(action.topic, action.topic_id)
         if action.partitions < old.partitions:
             raise _unfit(self._path, "partitions", action.partitions, old.partitions)
-        self._topics[action.topic] = TopicState(action.topic_id, action.partitions, action.config)
+        self._topics[action.topic] = TopicState.after(action)
         for number in range(old.partitions, action.partitions):
             self._partitions[TopicPartition(action.topic, number)] = BucketPartition()
 

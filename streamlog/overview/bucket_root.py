@@ -137,7 +137,7 @@ class _BucketLook:
         return PartitionOverview(
             partition=partition.partition,
             path=f"{self._roots.name}/{partition}",
-            leader_epoch=at.epochs[-1][0] if at.epochs else -1,
+            leader_epoch=at.leader_epoch,
             log_start_offset=at.log_start_offset,
             high_watermark=at.end_offset,
             log_end_offset=at.end_offset,
