@@ -12,6 +12,7 @@ from typing import Final
 from streamlog.errors import FileMissingError, StorageError
 from streamlog.fs.api import File, FileSystem, OpenMode
 from streamlog.fs.open_files import open_files
+from streamlog.records.layout import HEADER_SIZE_UP_TO_MAGIC
 
 __all__ = ["IndexFile"]
 
@@ -52,15 +53,17 @@ class IndexFile:
         self.path = path
         self.was_created = False
 
-    def read(self, *, max_entries: int) -> tuple[bytes, int]:
-        """Return the file's bytes and its size.
+    def read(self, *, log_size: int) -> tuple[bytes, int]:
+        """Return the bytes of all entries that can be valid, and the file's size.
 
         Args:
-            max_entries: How many entries to read at most.
+            log_size: Bytes of the segment's log file.
 
         Raises:
             FileMissingError: The file does not exist.
         """
+        # Each entry has a batch of its own, so more entries cannot be valid.
+        max_entries = log_size // HEADER_SIZE_UP_TO_MAGIC + 1
         with self._fs.open(self.path, OpenMode.READ) as file:
             size = file.stat().size
             return file.pread(min(size, max_entries * self._entry_size), 0), size

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from streamlog.errors import CorruptIndexError, InvalidRequestError
 from streamlog.fs.api import FileSystem
-from streamlog.records.layout import HEADER_SIZE_UP_TO_MAGIC, MAX_INT32
+from streamlog.records.layout import MAX_INT32
 from streamlog.segment.index_file import IndexFile
 
 __all__ = ["OFFSET_ENTRY_SIZE", "IndexEntry", "OffsetIndex"]
@@ -80,8 +80,7 @@ class OffsetIndex:
             FileMissingError: The file does not exist.
             CorruptIndexError: It cannot be the index of this segment.
         """
-        # Each entry has a batch of its own, so more entries cannot be valid.
-        data, size = self.file.read(max_entries=log_size // HEADER_SIZE_UP_TO_MAGIC + 1)
+        data, size = self.file.read(log_size=log_size)
         if size % OFFSET_ENTRY_SIZE:
             raise self._corrupt("length is no multiple of the entry size", got=size)
         entries = np.frombuffer(data, ENTRY)

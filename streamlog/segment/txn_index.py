@@ -29,7 +29,6 @@ from streamlog.errors import (
     StorageError,
 )
 from streamlog.fs.api import FileSystem
-from streamlog.records.layout import HEADER_SIZE_UP_TO_MAGIC
 from streamlog.segment.index_file import IndexFile
 
 __all__ = ["TXN_ENTRY_SIZE", "AbortedTxn", "TxnIndex", "TxnSearch"]
@@ -91,8 +90,7 @@ class TxnIndex:
             CorruptIndexError: It cannot be the transaction index of this segment.
         """
         try:
-            # Each entry has a marker's batch, so more entries cannot be valid.
-            data, size = self.file.read(max_entries=log_size // HEADER_SIZE_UP_TO_MAGIC + 1)
+            data, size = self.file.read(log_size=log_size)
         except FileMissingError:
             self._entries = []
             return
