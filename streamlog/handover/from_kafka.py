@@ -8,7 +8,6 @@ reboot and starts a new leader epoch.
 import logging
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 from typing import Final
 
 from streamlog.config.log_config import LogConfig, is_own_key
@@ -40,6 +39,7 @@ from streamlog.handover.plan import (
     meta_of,
     move_state,
     remove_file,
+    root_itself,
 )
 from streamlog.partition.epochs import LeaderEpochCache
 from streamlog.partition.lock_states import StateFlag
@@ -81,8 +81,7 @@ class FromKafka:
     """
 
     def __init__(self, root: LogRoot) -> None:
-        # The state was moved beside the root itself, not beside a link to it.
-        self._root, self._fs = replace(root, path=root.fs.resolve(root.path)), root.fs
+        self._root, self._fs = root_itself(root), root.fs
 
     # ---- planning ----------------------------------------------------------------------------
     def plan(self) -> HandoverPlan:

@@ -16,7 +16,7 @@ ownership of the directory. All steps before it are idempotent, and so are all s
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -43,6 +43,7 @@ __all__ = [
     "kept_metadata_path",
     "meta_of",
     "move_state",
+    "root_itself",
 ]
 
 
@@ -176,6 +177,11 @@ def alone(fs: FileSystem, state: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def root_itself(root: LogRoot) -> LogRoot:
+    """Return a root by its path without links: its state is moved beside it, not beside a link."""
+    return replace(root, path=root.fs.resolve(root.path))
 
 
 def move_state(fs: FileSystem, source: str, target: str) -> None:

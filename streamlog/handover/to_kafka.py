@@ -13,7 +13,6 @@ damaged root is refused.
 import logging
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Final
 
 from streamlog.commits.identity import PRODUCER_ID_BASE
@@ -61,6 +60,7 @@ from streamlog.handover.plan import (
     meta_of,
     move_state,
     remove_file,
+    root_itself,
 )
 from streamlog.handover.replica_copy import check_copy, is_copy, leave_set
 from streamlog.health.findings import Finding, Severity
@@ -103,8 +103,7 @@ class ToKafka:
     """
 
     def __init__(self, root: LogRoot) -> None:
-        # The state is moved beside the root itself, not beside a link to it.
-        self._root, self._fs = replace(root, path=root.fs.resolve(root.path)), root.fs
+        self._root, self._fs = root_itself(root), root.fs
 
     # ---- planning ----------------------------------------------------------------------------
     def plan(self, on_progress: Callable[[int], None] = lambda size: None) -> HandoverPlan:
