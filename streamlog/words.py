@@ -1,6 +1,7 @@
 """Numbers in words, as people read them: sizes, counts, times and durations."""
 
 import re
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Final
 
@@ -10,6 +11,7 @@ __all__ = [
     "duration_text",
     "human_duration",
     "human_size",
+    "listed",
     "number_text",
     "time_text",
 ]
@@ -33,6 +35,11 @@ def human_size(size: int) -> str:
 def counted(count: int, one: str) -> str:
     """Return a number and its noun: `1 partition`, `3 partitions`."""
     return f"{count:,} {one}" if count == 1 else f"{count:,} {one}s"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return the first `most` names, such as `a, b, …`."""
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
 
 
 def number_text(number: int) -> str:

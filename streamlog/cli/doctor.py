@@ -36,6 +36,7 @@ from streamlog.root.roots import check_root, is_our_root, refuse_live_broker
 from streamlog.root.topics import find_partitions
 from streamlog.segment.filenames import KEPT_ASIDE
 from streamlog.topic import PUT_ASIDE, parse_partition_directory
+from streamlog.words import listed
 
 __all__ = [
     "check_access",
@@ -426,12 +427,11 @@ def _check_leftovers(
         if name.endswith(_UNFINISHED) or KEPT_ASIDE.search(name)
     ]
     if left:
-        listed = ", ".join(os.path.relpath(path, root.path) for path in left[:5])
-        more = ", …" if len(left) > 5 else ""
+        named = listed([os.path.relpath(path, root.path) for path in left], NAMED_MAX)
         cure = "inspect and remove *.torn-N and *.corrupt-N; the rest is removed automatically"
         if aside:
             cure += "; partitions set aside by a broker are the broker's to remove"
-        yield CheckupFinding("leftovers", WARN, f"{len(left)}: {listed}{more}", cure)
+        yield CheckupFinding("leftovers", WARN, f"{len(left)}: {named}", cure)
     else:
         yield CheckupFinding("leftovers", OK, "none")
 
@@ -536,9 +536,8 @@ def _some(
 ) -> CheckupFinding:
     if not paths:
         return CheckupFinding(check, OK, "nothing unusual")
-    named = ", ".join(os.path.relpath(path, root.path) for path in sorted(paths)[:NAMED_MAX])
-    more = ", …" if len(paths) > NAMED_MAX else ""
-    return CheckupFinding(check, status, f"{what}: {len(paths)} ({named}{more})", cure)
+    named = listed([os.path.relpath(path, root.path) for path in sorted(paths)], NAMED_MAX)
+    return CheckupFinding(check, status, f"{what}: {len(paths)} ({named})", cure)
 
 
 # ---- the disk -----------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from streamlog.root.roots import (
 )
 from streamlog.root.topics import list_topics, partition_directories
 from streamlog.topic import parse_partition_directory
+from streamlog.words import listed
 
 __all__ = ["AddedRoot", "add_root", "remove_root"]
 
@@ -194,7 +195,7 @@ def _refuse_other_topics(roots: RootSet, new: LogRoot) -> None:
         raise InvalidRequestError(
             "directory holds other partitions of the same names",
             path=new.path,
-            got=", ".join(foreign[:_NAMED_MAX]) + (", …" if len(foreign) > _NAMED_MAX else ""),
+            got=listed(foreign, _NAMED_MAX),
             expected="no partition with another topic id",
             hint="move them away, or use an empty directory",
         )
@@ -238,7 +239,7 @@ def remove_root(home: LogRoot, name: str) -> ListedRoot:
             raise InvalidRequestError(
                 "log root holds replicas",
                 path=removed.path,
-                got=", ".join(held[:_NAMED_MAX]) + (", …" if len(held) > _NAMED_MAX else ""),
+                got=listed(held, _NAMED_MAX),
                 expected="a log root without replicas",
                 hint="move them with `reassign`, or delete their topics",
             )

@@ -46,6 +46,7 @@ from streamlog.fs.names import remove_stale_temporaries
 from streamlog.partition.meta_properties import MetaProperties, write_meta_properties
 from streamlog.root.directories import Holding, holding_of
 from streamlog.topic import TopicPartition, parse_partition_directory
+from streamlog.words import listed
 
 __all__ = [
     "ONE_OF_A_SET",
@@ -309,11 +310,10 @@ def _refuse_filled(root: LogRoot, named: TopicPartition | None) -> None:
     ]
     if named is not None and not others:
         return
-    listed = ", ".join((others or names)[:_NAMED_MAX])
     raise InvalidRequestError(
         "a directory that is not empty cannot become a log root",
         path=root.path,
-        got=listed + (", …" if len(others or names) > _NAMED_MAX else ""),
+        got=listed(others or names, _NAMED_MAX),
         expected="a missing or an empty directory",
         hint="use a directory of its own; to keep logs and other files together, create the root "
         "with " + command_at(root.path, "topics create NAME --adopt"),

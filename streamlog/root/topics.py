@@ -9,6 +9,7 @@ import difflib
 import os
 import shlex
 from collections.abc import Sequence
+from typing import Final
 
 from streamlog.errors import (
     InvalidRequestError,
@@ -26,6 +27,7 @@ from streamlog.root.roots import ONE_OF_A_SET, check_root, is_our_root
 from streamlog.segment.filenames import parse_log_file_name
 from streamlog.store.urls import is_store_url
 from streamlog.topic import TopicPartition, check_topic_name, parse_partition_directory
+from streamlog.words import listed
 
 __all__ = [
     "directories_by_topic",
@@ -38,6 +40,8 @@ __all__ = [
     "topic_exists",
     "unknown_topic_error",
 ]
+
+_NAMED_MAX: Final = 10  # topics named in an error
 
 
 # ---- topics --------------------------------------------------------------------------------
@@ -106,11 +110,10 @@ def unknown_topic_error(
     ):  # an unmounted disk looks like a new root
         make += ONE_OF_A_SET
     see = f"list the topics: {command_at(root, 'topics list')}"
-    listed = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
     return UnknownTopicError(
         f"there is no topic {topic}",
         path=root,
-        expected=f"one of {listed}" if known else None,
+        expected=f"one of {listed(known, _NAMED_MAX)}" if known else None,
         hint=_instead(topic, known, offline) + (make if is_wanted else see),
     )
 
