@@ -4,6 +4,7 @@ import contextlib
 import shutil
 import subprocess
 import tarfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,7 +73,11 @@ class Cluster:
 
     def start(self, host: Host) -> None:
         """Start a worker, or start it again; it joins the cluster later."""
-        shutil.rmtree(host.directory / "tmp" / "work", ignore_errors=True)
+        work = host.directory / "tmp" / "work"
+        if work.exists():
+            # The environments of 20,000 files would take up to a minute, in which the job goes on.
+            old = work.rename(host.directory / f"work-{time.monotonic_ns()}")
+            threading.Thread(target=shutil.rmtree, args=(old, True), daemon=True).start()
         size = ("--cores", "1", "--memory", "1g", "--work-dir", "/tmp/work")
         place = ("--host", host.address, "--webui-port", "0")
         command = _spark_class("worker.Worker", *place, *size, MASTER)
