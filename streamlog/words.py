@@ -1,4 +1,4 @@
-"""Numbers in words, as people read them: sizes, counts, times and durations."""
+"""Numbers and lists as people read them: sizes, counts, times, durations, names."""
 
 import re
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """The history that an app inherits from its former name, which did not include the target.
 
 Earlier releases named the app of a `txnAppId` by that id alone, whatever topic it wrote. A commit
-under the bare name must be recognised after an upgrade; otherwise it would be written again. An app
+under the bare name must be recognized after an upgrade; otherwise it would be written again. An app
 without a history of its own is therefore judged by that of its former name, as far as it concerns
 the same target:
 

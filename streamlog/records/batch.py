@@ -188,7 +188,7 @@ def _find_bad_batch(source: NDArray[np.uint8], table: BatchTable) -> int:
 def increment_sequence(sequence: int, increment: int) -> int:
     """Return the sequence `increment` (an int32) after `sequence`; 0 follows 2**31 - 1.
 
-    Source: DefaultRecordBatch.incrementSequence, with its behaviour for impossible increments.
+    Source: DefaultRecordBatch.incrementSequence, with its behavior for impossible increments.
     """
     limit = (MAX_INT32 - increment + 2**31) % INT32_SPAN - 2**31
     if sequence > limit:
