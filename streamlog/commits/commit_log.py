@@ -37,7 +37,7 @@ from streamlog.commits.fingerprint import Fingerprint
 from streamlog.commits.history import CommittedRange, History, Ledgers, PastCommit, ranges_of
 from streamlog.commits.identity import CommitIdentity, app_key, check_identity
 from streamlog.commits.inheritance import Inheritance, inheritance_of, past_of
-from streamlog.commits.mirror import Mirror, Term
+from streamlog.commits.mirror import Mirror
 from streamlog.commits.pending import PendingDecisions
 from streamlog.commits.replay import OnMismatch, ReplayRule, Verdict, judge_commit
 from streamlog.commits.retirement import (
@@ -52,6 +52,7 @@ from streamlog.commits.retirement import (
     is_due,
 )
 from streamlog.commits.staging import StagedFile, StagingArea
+from streamlog.commits.term import Term, leading
 from streamlog.errors import (
     FileExistsAlreadyError,
     FileMissingError,
@@ -559,7 +560,7 @@ class CommitLog:
             yield None
         else:
             self._take_over()
-            with self._mirror.leading() as term:
+            with leading(self._mirror) as term:
                 yield term
 
     @contextlib.contextmanager

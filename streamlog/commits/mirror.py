@@ -15,23 +15,20 @@ states.
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final, Protocol
 
 from streamlog.commits.commit_files import NO_EPOCH, CommitFiles, SourceFailedError
 from streamlog.commits.decisions import DecidedFile, Decision, format_decision, parse_decision
+from streamlog.commits.followers import CommitState, Followers
 from streamlog.commits.history import owner_of
-from streamlog.commits.identity import app_key, topic_of
+from streamlog.commits.identity import topic_of
 from streamlog.commits.pending import PendingDecisions, decision_number
 from streamlog.commits.takeover import Fate, LocalLogs, judge_prepared
 from streamlog.errors import (
     CorruptCheckpointError,
     FencedError,
-    FileExistsAlreadyError,
-    LockTimeoutError,
-    NotEnoughReplicasAfterAppendError,
     NotLeaderError,
     StorageError,
     StreamLogError,
@@ -40,41 +37,16 @@ from streamlog.errors import (
 from streamlog.fs.files import make_directories
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.log import Log
-from streamlog.records.acks import Acks
 from streamlog.replication.partition_state import PartitionState
 from streamlog.topic import TopicPartition
 
-__all__ = ["LOCK_TIMEOUT_MS", "CommitState", "Mirror", "PartitionReplicas", "Term", "elected"]
+__all__ = ["LOCK_TIMEOUT_MS", "Mirror", "PartitionReplicas"]
 
 OpenLogs = Callable[[Sequence[TopicPartition]], Sequence[Log]]
 
 LOCK_TIMEOUT_MS: Final = 30_000.0
-_ATTEMPTS: Final = 10
 
 _logger = logging.getLogger(__name__)
-
-
-class CommitState(Protocol):
-    """The register `commits`: which root leads the commits of a set, which are in sync with it."""
-
-    def read(self) -> PartitionState:
-        """Return the state that a majority of the set's roots holds.
-
-        Raises:
-            UnavailableError: There is no majority.
-        """
-        ...
-
-    def change(
-        self, fn: Callable[[PartitionState], PartitionState], expected_partition_epoch: int
-    ) -> PartitionState:
-        """Replace the state of a given partition epoch on a majority of the set's roots.
-
-        Raises:
-            FencedError: It is of another partition epoch.
-            UnavailableError: There is no majority.
-        """
-        ...
 
 
 class PartitionReplicas(Protocol):
@@ -175,21 +147,20 @@ class Mirror:
         return self.replicated(partitions) or topic_of(app) is None
 
     # ---- leading -------------------------------------------------------------------------------
-    @contextlib.contextmanager
-    def leading(self) -> Iterator["Term"]:
-        """Hold this root's commit files while it leads the commits.
-
-        Within, no root joins the followers. Take the lock of an app before, those of partitions
-        after.
+    def check_leading(self) -> PartitionState:
+        """Return the state in which this root leads the commits; its commit files are locked.
 
         Raises:
             NotLeaderError: Another root leads the commits.
             UnavailableError: It has not taken over yet, or there is no majority of roots.
         """
-        with self.own.locked(shared=True):
-            state = self._led()
-            self._check_taken_over(state)
-            yield Term(self, state)
+        state = self._led()
+        self._check_taken_over(state)
+        return state
+
+    def followers(self, state: PartitionState) -> Followers:
+        """Return the followers that a state in which this root leads names."""
+        return Followers(self.node, self.files, self.state, state)
 
     def enter(self, open_logs: OpenLogs) -> None:
         """Take over if this root leads and has not yet; call it before partitions are opened."""
@@ -233,7 +204,7 @@ class Mirror:
         self._decide_prepared(
             [each for each in decisions if not self.own.ledgers.has_retired(each)], state
         )
-        Term(self, state).each(
+        self.followers(state).each(
             lambda files: self._bring_in_line(files, state.leader_epoch), is_joining=True
         )
         self._apply_pending(open_logs)
@@ -512,7 +483,7 @@ class Mirror:
             return False
         self._check_taken_over(state)
         known = set(self.own.pending.names())
-        Term(self, state).each(lambda files: self._discard_undecided(files, partition, known))
+        self.followers(state).each(lambda files: self._discard_undecided(files, partition, known))
         return True
 
     def _check_in_sync(self, log: Log, state: PartitionState) -> None:
@@ -537,10 +508,9 @@ class Mirror:
         """
         self.take_over(open_logs)
         with self.own.locked():  # no commit is under way
-            state = self._led()
-            self._check_taken_over(state)
+            state = self.check_leading()
             known = set(self.own.pending.names())
-            Term(self, state).each(lambda files: self._discard_undecided(files, None, known))
+            self.followers(state).each(lambda files: self._discard_undecided(files, None, known))
             self._apply_pending(open_logs, is_due=self._is_unapplied)
 
     def _is_unapplied(self, partition: TopicPartition) -> bool:
@@ -563,15 +533,14 @@ class Mirror:
                 majority of roots.
         """
         with self.own.locked():
-            state = self._led()
-            self._check_taken_over(state)
-            known, term = set(self.own.pending.names()), Term(self, state)
-            term.each(lambda files: self._discard_undecided(files, None, known))
-            if node not in term.members:
+            followers = self.followers(self.check_leading())
+            known = set(self.own.pending.names())
+            followers.each(lambda files: self._discard_undecided(files, None, known))
+            if node not in followers.members:
                 raise UnavailableError(
                     "the log root does not follow the commits",
                     got=f"node {node}",
-                    expected=f"one of nodes {list(term.members)}",
+                    expected=f"one of nodes {list(followers.members)}",
                 )
             state = self.state.read()
             self.state.change(lambda old: old.with_leader(node), state.partition_epoch)
@@ -592,206 +561,3 @@ class Mirror:
                 _logger.info("discarded %s, never decided", decision.identity)
                 undecided.append(name)
         files.discard(prepared, undecided)
-
-
-class Term:
-    """The leadership of a set's commits, as of one moment.
-
-    Args:
-        mirror: The leader's mirror.
-        state: The state that says so.
-    """
-
-    def __init__(self, mirror: Mirror, state: PartitionState) -> None:
-        self._mirror, self._state = mirror, state
-
-    @property
-    def members(self) -> tuple[int, ...]:
-        """The leader and the followers in sync."""
-        return self._state.isr
-
-    def each(self, work: Callable[[CommitFiles], None], *, is_joining: bool = False) -> None:
-        """Do something to the commit files of each follower, under its lock.
-
-        A follower that fails leaves the ISR of `commits`.
-
-        Args:
-            work: What to do.
-            is_joining: Whether the files may still belong to an earlier leader.
-
-        Raises:
-            NotLeaderError: Another root was elected meanwhile.
-            UnavailableError: A follower failed, and there is no majority of roots to remove it.
-        """
-        for node in self._state.isr:
-            if node == self._mirror.node:
-                continue
-            try:
-                files = self._mirror.files(node)
-                with files.locked() if is_joining else files.followed(self._state.leader_epoch):
-                    files.check_epoch(self._state.leader_epoch)
-                    work(files)
-            except SourceFailedError as failed:  # the leader's own disk
-                raise failed.error from failed
-            except (StorageError, LockTimeoutError, CorruptCheckpointError) as error:
-                self._drop(node, error)
-
-    def _drop(self, node: int, error: Exception) -> None:
-        _logger.warning("node %d does not follow the commits any more: %s", node, error)
-        state = self._mirror.state
-        for _ in range(_ATTEMPTS):
-            current = state.read()
-            if current.leader_epoch != self._state.leader_epoch:
-                raise NotLeaderError(
-                    "another root was elected to lead the commits",
-                    got=f"leader epoch {self._state.leader_epoch}",
-                    expected=current.leader_epoch,
-                )
-            try:
-                self._state = state.change(partial(_without, node), current.partition_epoch)
-            except FencedError:
-                continue  # another process removed a follower too
-            return
-        raise UnavailableError("the state of the commits keeps changing", got=f"node {node}")
-
-    # ---- a commit ------------------------------------------------------------------------------
-    def check_history(self, app: str, number: int) -> None:
-        """Check that this root and its followers know the same commits of an app.
-
-        A follower that lost some was restored from an older copy, and leaves the ISR.
-
-        Args:
-            app: The app; its lock is held.
-            number: The number of its last decision known here.
-
-        Raises:
-            NotLeaderError: This root lost some itself, and has begun another term.
-        """
-        ahead: list[str] = []
-
-        def check(files: CommitFiles) -> None:
-            found = files.last_number(app)
-            if found < number:
-                raise StorageError(
-                    "commit files were restored from an older copy",
-                    path=files.root.path,
-                    got=f"decision {found} of {app}",
-                    expected=f"decision {number}",
-                )
-            if found > number and self._mirror.has_lost(files, app, number):
-                ahead.append(f"{found} in {files.root.path}")
-
-        self.each(check)
-        if ahead:
-            own = self._mirror.own.root
-            _logger.warning("%s was restored from an older copy, and takes over again", own.path)
-            self._mirror.begin_again()
-            raise NotLeaderError(
-                "this root lost commits that other roots have: restored from an older copy",
-                path=own.path,
-                got=f"decision {number} of {app}",
-                expected=f"decision {', '.join(ahead)}",
-            )
-
-    def collect(self, app: str, files: Sequence[DecidedFile]) -> None:
-        """Copy to this root what tasks staged on other roots only."""
-        if self._mirror.own.lacking(app, files):
-            self._mirror.collect(app, files, self.members)
-
-    def copy_staged(self, app: str, files: Sequence[DecidedFile]) -> None:
-        """Make the staged files of a commit durable on all followers."""
-        self.each(lambda each: self._mirror.copy_staged(each, app, files))
-
-    def lead(self, partitions: Sequence[TopicPartition]) -> None:
-        """Make this root the leader of the replicated partitions of a commit."""
-        mirror = self._mirror  # a topic that was deleted has no register any more
-        mirror.replicas.lead([each for each in partitions if mirror.is_replicated(each)])
-
-    def admit(self, log: Log, acks: Acks) -> None:
-        """Check that enough replicas are in sync, with the partition and with the commits.
-
-        Raises:
-            NotEnoughReplicasError: Fewer than `min.insync.replicas`, and `acks` is all.
-        """
-        if log.is_replicated:
-            self._mirror.replicas.restrict(log, self.members)
-            log.check_replicas(acks)
-
-    def secure(self, log: Log) -> None:
-        """Copy and sync everything up to a log's end on all replicas in sync."""
-        if log.is_replicated:
-            self._mirror.replicas.secure(log)
-
-    def prepare(self, decision: Decision) -> None:
-        """Prepare a decision on all followers, durably; the locks of its partitions are held."""
-        if self._mirror.own.pending.stands(decision):
-            raise FileExistsAlreadyError("decision exists", path=decision.name)
-        content = format_decision(decision)
-        self.each(lambda files: files.prepared.store(decision.name, content))
-
-    def withdraw(self, decision: Decision) -> None:
-        """Discard a prepared decision that was not made."""
-        self.each(lambda files: files.discard(files.prepared, [decision.name]))
-
-    def check_committed(self, log: Log, last_offset: int, acks: Acks) -> None:
-        """Check that all replicas in sync hold the records of a commit.
-
-        Raises:
-            NotEnoughReplicasAfterAppendError: They do not yet; the commit is decided.
-        """
-        if acks is Acks.ALL and log.is_replicated and log.high_watermark <= last_offset:
-            raise NotEnoughReplicasAfterAppendError(
-                "commit is decided, but too few replicas hold its records",
-                path=log.path,
-                offset=last_offset,
-                got=f"high watermark {log.high_watermark}",
-                hint="commit the same version again to wait for them",
-            )
-
-    # ---- a retirement --------------------------------------------------------------------------
-    def copy_ledger(self, app: str) -> None:
-        """Copy an app's ledger to all followers, durably."""
-        key = app_key(app)
-        ledger = self._mirror.own.ledger(key)
-        if ledger is not None:
-            self.each(lambda files: files.store_ledger(key, ledger))
-
-    def clear(self, app: str, decisions: Sequence[str], staged: Sequence[str]) -> None:
-        """Remove retired decisions and their staged files from the followers."""
-
-        def remove(files: CommitFiles) -> None:
-            prepared = files.prepared
-            for name in decisions:
-                prepared.remove(name)
-            files.area.remove(app, staged)
-
-        self.each(remove)
-
-    def remove_staged(self, app: str, names: Sequence[str]) -> None:
-        """Remove staged files that no decision names from the followers."""
-        self.each(lambda files: files.remove_unnamed(app, names))
-
-
-def _without(node: int, state: PartitionState) -> PartitionState:
-    if node not in state.isr:
-        return state
-    return state.with_isr(tuple(each for each in state.isr if each != node))
-
-
-def elected(
-    state: PartitionState, online: Iterable[int], *, misses: Callable[[int], int] = lambda _: 0
-) -> PartitionState | None:
-    """Return the state of `commits` after a clean election, None if no follower is online.
-
-    The followers in sync know the same, so the first one leads that is online and has the most of
-    the partitions with prepared decisions.
-
-    Args:
-        state: The current state.
-        online: The nodes whose roots can be read and written.
-        misses: Returns how many of these partitions have no replica in the root of a node.
-    """
-    online = set(online)
-    isr = tuple(node for node in state.isr if node in online)
-    leader = min(isr, key=misses, default=None)
-    return None if leader is None else replace(state.with_leader(leader), isr=isr)

@@ -22,9 +22,10 @@ from typing import Final, NamedTuple
 
 from streamlog.commits.decisions import Decision, Standing
 from streamlog.commits.history import History, Ledgers
-from streamlog.commits.mirror import Mirror, Term
+from streamlog.commits.mirror import Mirror
 from streamlog.commits.pending import PendingDecisions, decision_key
 from streamlog.commits.staging import StagingArea, staged_version
+from streamlog.commits.term import Term
 from streamlog.errors import (
     CorruptCheckpointError,
     CorruptDataError,

@@ -17,7 +17,7 @@ from streamlog.replication.completeness import ReplicaPositions, positions_of, p
 from streamlog.replication.election import Election, ElectionType, elect
 from streamlog.replication.partition_state import NO_LEADER, PartitionState
 from streamlog.replication.register import QuorumRegister
-from streamlog.replication.replicas import ReplicaRoots
+from streamlog.replication.roots import ReplicaRoots
 from streamlog.topic import TopicPartition
 
 __all__ = ["Leadership"]

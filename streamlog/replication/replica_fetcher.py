@@ -23,7 +23,7 @@ from streamlog.replication.follower_log import FollowerLog, LogPositions
 from streamlog.replication.isr import ReplicationSettings
 from streamlog.replication.leader import Leader
 from streamlog.replication.partition_state import PartitionState
-from streamlog.replication.replicas import ReplicaRoots, check_epoch
+from streamlog.replication.roots import ReplicaRoots, check_epoch
 from streamlog.topic import TopicPartition
 
 __all__ = ["FetcherRoots", "ReplicaFetcher"]

@@ -19,8 +19,9 @@ from streamlog.clock import Clock
 from streamlog.commits.commit_files import CommitFiles, SourceFailedError
 from streamlog.commits.commit_log import CommitLog, CommitOutcome
 from streamlog.commits.decisions import Decision
+from streamlog.commits.followers import elected
 from streamlog.commits.identity import CommitIdentity, topic_of
-from streamlog.commits.mirror import Mirror, elected
+from streamlog.commits.mirror import Mirror
 from streamlog.commits.retirement import Chores, RetireReport, at_once
 from streamlog.commits.staging import StagedFile
 from streamlog.errors import (

@@ -3,6 +3,7 @@
 import pytest
 
 from streamlog.commits.replay import Verdict
+from streamlog.commits.term import leading
 from streamlog.errors import NotEnoughReplicasError, NotLeaderError
 from streamlog.records.acks import Acks
 from tests.support.commits import rows_of
@@ -101,7 +102,7 @@ def test_an_undecided_commit_is_discarded_before_its_offsets_are_used() -> None:
     world = replicated_world()
     process = world.process()
     process.scene.commit(0)
-    with process.mirror.leading() as term:  # a commit that dies before it is decided
+    with leading(process.mirror) as term:  # a commit that dies before it is decided
         (name,) = process.scene.pending_names()
         decision = process.mirror.own.pending.load(name)
         assert decision is not None

@@ -19,7 +19,7 @@ from streamlog.partition.partition_metadata import new_topic_id
 from streamlog.replication.copies import IDLE_MS, InThreads, OneByOne
 from streamlog.replication.election import ElectionType
 from streamlog.replication.partition_state import PartitionState
-from streamlog.replication.replicas import check_epoch
+from streamlog.replication.roots import check_epoch
 from tests.support.replicas import (
     PARTITION,
     Disks,

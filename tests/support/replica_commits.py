@@ -13,7 +13,8 @@ from random import Random
 from typing import Any
 
 from streamlog.clock import ManualClock
-from streamlog.commits.mirror import Mirror, elected
+from streamlog.commits.followers import elected
+from streamlog.commits.mirror import Mirror
 from streamlog.errors import UnavailableError
 from streamlog.fs.api import FileLock, FileSystem
 from streamlog.fs.failure import storage_failure
