@@ -14,6 +14,7 @@ from crc32c import crc32c as _crc32c
 
 from streamlog.binary.arrays import Buffer
 
-__all__ = ["crc32", "crc32c"]
+__all__ = ["crc32", "crc32c", "crc32c_after"]
 
 crc32c: Final[Callable[[Buffer], int]] = _crc32c
+crc32c_after: Final[Callable[[Buffer, int], int]] = _crc32c  # others, whose checksum it is given

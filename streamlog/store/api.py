@@ -54,6 +54,10 @@ class Upload(Protocol):
         """Finish the object; closing twice is harmless."""
         ...
 
+    def abandon(self) -> None:
+        """Give the object up, so that it never appears; harmless after `close`."""
+        ...
+
     def __enter__(self) -> "Upload": ...
 
     def __exit__(
@@ -122,6 +126,18 @@ class ObjectStore(ReadableObjects, Protocol):
         Args:
             ranges: The ranges, of any objects.
             target: As many bytes as all ranges together.
+
+        Raises:
+            FileMissingError: There is no such object.
+            StorageError: A range reaches beyond its object, or a request failed.
+        """
+        ...
+
+    def checksums(self, ranges: Sequence[ObjectRange]) -> list[int]:
+        """Read byte ranges, several at a time, and return the CRC-32C of each.
+
+        Args:
+            ranges: The ranges, of any objects; each is one request, and is held in memory whole.
 
         Raises:
             FileMissingError: There is no such object.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from threading import RLock
 from types import TracebackType
 from typing import NamedTuple
 
@@ -76,6 +77,7 @@ class FaultyStore:
         self._faults = tuple(faults)
         self._matches = [0] * len(faults)
         self._is_dead = False
+        self._lock = RLock()  # requests may come from several threads
         self._late: list[tuple[int, Callable[[], None]]] = []  # and before which request
         self.requests: list[StoreRequest] = []
 
@@ -117,6 +119,14 @@ class FaultyStore:
                 self._store.read_into([each], target[at : at + each.size])
             at += each.size
 
+    def checksums(self, ranges: Sequence[ObjectRange]) -> list[int]:
+        """See `ObjectStore.checksums`; each range is a request."""
+        found = []
+        for each in ranges:
+            with self._request("read", each.key):
+                found += self._store.checksums([each])
+        return found
+
     def stat(self, key: str) -> StoredObject | None:
         """See `ObjectStore.stat`."""
         with self._request("stat", key):
@@ -153,10 +163,12 @@ class FaultyStore:
             key: Its key.
             change: Returns what changes the store later, if the request is late.
         """
-        self._check_alive()
-        self._deliver_before(len(self.requests) + 1)
-        self.requests.append(StoreRequest(len(self.requests) + 1, operation, key))
-        fault = self._due(operation, key)
+        with self._lock:
+            self._check_alive()
+            self._deliver_before(len(self.requests) + 1)
+            self.requests.append(StoreRequest(len(self.requests) + 1, operation, key))
+            fault = self._due(operation, key)
+            self._is_dead |= fault is not None and fault.is_crash
         if fault is None:
             yield
             return
@@ -185,7 +197,6 @@ class FaultyStore:
 
     def _fail(self, fault: StoreFault, operation: str, key: str) -> None:
         if fault.is_crash:
-            self._is_dead = True
             raise SimulatedCrash(f"{operation} {key}")
         if fault.moment is Moment.TORN:
             raise StorageError("object ends early", operation=operation, path=f"{self.url}/{key}")
@@ -216,6 +227,12 @@ class _FaultyUpload:
             with self._store._request("upload", self.key, lambda: self._upload.close):
                 self._upload.close()
 
+    def abandon(self) -> None:
+        """See `Upload.abandon`."""
+        if self._is_open:
+            self._is_open = False
+            self._upload.abandon()
+
     def __enter__(self) -> "_FaultyUpload":
         return self
 
@@ -227,6 +244,4 @@ class _FaultyUpload:
     ) -> None:
         if kind is None:
             self.close()
-        elif self._is_open:
-            self._is_open = False
-            self._upload.__exit__(kind, error, trace)
+        self.abandon()

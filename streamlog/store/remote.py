@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlog.binary.crc import crc32c
 from streamlog.errors import InvalidRequestError, LimitExceededError, StorageError
 from streamlog.store.api import Content, ObjectRange, ObjectStore, StoredObject, Upload
 from streamlog.store.failure import store_failure
 from streamlog.store.urls import StoreUrl
 
 if TYPE_CHECKING:
-    from obstore import WritableFile
+    from obstore import Bytes, WritableFile
     from obstore.store import ObjectStore as Handle
 
 __all__ = ["RemoteStore", "open_store"]
@@ -159,6 +160,18 @@ class RemoteStore:
             for each in done:
                 each.result()
 
+    def checksums(self, ranges: Sequence[ObjectRange]) -> list[int]:
+        """See `ObjectStore.checksums`."""
+        if len(ranges) == 1:
+            return [self._checksum(ranges[0])]
+        with self._threads() as pool:
+            done = [pool.submit(self._checksum, each) for each in ranges]
+            wait(done)
+            return [each.result() for each in done]
+
+    def _checksum(self, wanted: ObjectRange) -> int:
+        return crc32c(memoryview(self._content(wanted)))
+
     @contextlib.contextmanager
     def _threads(self) -> Iterator[ThreadPoolExecutor]:
         """Lend threads that no other caller has meanwhile."""
@@ -170,6 +183,10 @@ class RemoteStore:
         self._idle.append(pool)
 
     def _read_piece(self, piece: ObjectRange, target: NDArray[np.uint8]) -> None:
+        target[:] = np.frombuffer(self._content(piece), np.uint8)
+
+    def _content(self, piece: ObjectRange) -> "Bytes":
+        """Return a range that is read with one request."""
         with self._translated("read", piece.key):
             found = self._handle.get_range(piece.key, start=piece.position, length=piece.size)
         if len(found) != piece.size:
@@ -181,7 +198,7 @@ class RemoteStore:
                 got=f"{len(found)} bytes",
                 expected=f"{piece.size}",
             )
-        target[:] = np.frombuffer(found, np.uint8)
+        return found
 
     def stat(self, key: str) -> StoredObject | None:
         """See `ObjectStore.stat`."""
@@ -266,6 +283,10 @@ class _RemoteUpload:
             with self._store._translated("upload", self.key):
                 self._writer.close()
 
+    def abandon(self) -> None:
+        """See `Upload.abandon`."""
+        self._is_open = False  # dropping the writer leaves parts that never become an object
+
     def __enter__(self) -> "_RemoteUpload":
         return self
 
@@ -277,7 +298,7 @@ class _RemoteUpload:
     ) -> None:
         if kind is None:
             self.close()
-        self._is_open = False  # dropping the writer leaves parts that never become an object
+        self.abandon()
 
 
 _processes: Final[list[int]] = []  # the first one that made requests, as a forked child sees it
