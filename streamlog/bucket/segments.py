@@ -1,9 +1,10 @@
 """Segments of a partition in an object store: built from staged extents, in Kafka's format.
 
-A segment is written by the same code as in a directory, into a scratch directory of the machine,
-and uploaded with its indexes under Kafka's file names. No record is decompressed, and only base
-offsets and leader epochs are written: the fields that a commit decides. It ends where the topic's
-settings end it if batches are appended one by one, so it does not depend on how they were staged.
+The batches of a segment go straight into an upload. Its indexes are made by the same code as in a
+directory, in a scratch directory of the machine, and uploaded when it is sealed, all under Kafka's
+file names. No record is decompressed, and only base offsets and leader epochs are written: the
+fields that a commit decides. A segment ends where the topic's settings end it if batches are
+appended one by one, so it does not depend on how they were staged.
 
 Nothing refers to the uploaded objects until an entry of the journal swaps them in. They lie below
 the name of the build, so two processes that build the same segments do not disturb each other.
@@ -16,6 +17,7 @@ import numpy as np
 
 from streamlog.bucket.actions import NO_TRANSACTIONS, BucketSegment
 from streamlog.bucket.keys import files_of, segment_directory
+from streamlog.bucket.read_back import CheckedUpload
 from streamlog.bucket.reading import BucketReader
 from streamlog.clock import Clock
 from streamlog.config.log_config import LogConfig
@@ -33,6 +35,7 @@ from streamlog.store.api import ObjectStore
 
 __all__ = [
     "APPENDS",
+    "SealedSegment",
     "SegmentBuilder",
     "SegmentUploads",
     "SegmentWriter",
@@ -56,7 +59,7 @@ class WholeBatches(NamedTuple):
 
 
 class SegmentUploads:
-    """Uploads the files of segments from a scratch directory.
+    """Uploads the files of segments.
 
     Args:
         store: The root's objects.
@@ -69,6 +72,40 @@ class SegmentUploads:
         self._store, self._prefix, self._fs, self.directory = store, prefix, fs, directory
         self._keys: list[str] = []
 
+    def begin(self, base_offset: int) -> CheckedUpload:
+        """Begin the log of a segment."""
+        key = self._log_key(base_offset)
+        self._keys.append(key)
+        return CheckedUpload(self._store, key)
+
+    def sealed(
+        self,
+        segment: Segment,
+        log: CheckedUpload,
+        end_offset: int,
+        *,
+        points: tuple[tuple[int, int], ...],
+        has_transactions: bool,
+    ) -> "SealedSegment":
+        """Seal a segment whose log was written with `begin`, and remove its scratch files.
+
+        Args:
+            segment: The segment: its indexes, beside an empty file.
+            log: Its log.
+            end_offset: The offset after the last one that it covers.
+            points: Some offsets and positions of its batches.
+            has_transactions: Whether batches of transactions may be in it.
+        """
+        built = self._seal(segment, end_offset, points=points, has_transactions=has_transactions)
+        indexes = []
+        for key in reversed(files_of(built.key)[1:]):
+            content = self._content(key)
+            if content is not None:
+                self._keys.append(key)
+                indexes.append((key, content))
+        segment.delete_files()
+        return SealedSegment(self._store, built, log, indexes)
+
     def upload(
         self,
         segment: Segment,
@@ -77,7 +114,7 @@ class SegmentUploads:
         points: tuple[tuple[int, int], ...],
         has_transactions: bool,
     ) -> BucketSegment:
-        """Seal and close a segment, and upload its files; the log comes last.
+        """Seal and close a segment of the scratch directory, and upload its files; the log last.
 
         Args:
             segment: The segment, not empty.
@@ -88,10 +125,23 @@ class SegmentUploads:
         Raises:
             StorageError: A request or the disk failed.
         """
+        built = self._seal(segment, end_offset, points=points, has_transactions=has_transactions)
+        for key in reversed(files_of(built.key)):
+            self._upload_file(key)
+        return built
+
+    def _seal(
+        self,
+        segment: Segment,
+        end_offset: int,
+        *,
+        points: tuple[tuple[int, int], ...],
+        has_transactions: bool,
+    ) -> BucketSegment:
         segment.seal()
         first = segment.first_batch_timestamp
         built = BucketSegment(
-            key=f"{self._prefix}{segment_file_name(segment.base_offset, FileSuffix.LOG)}",
+            key=self._log_key(segment.base_offset),
             size=segment.size,
             base_offset=segment.base_offset,
             end_offset=end_offset,
@@ -102,8 +152,6 @@ class SegmentUploads:
             transactions=len(segment.txn_index) if has_transactions else NO_TRANSACTIONS,
         )
         segment.close()  # not synced: the scratch directory is nothing after a power cut
-        for key in reversed(files_of(built.key)):
-            self._upload_file(key)
         return built
 
     def upload_epochs(self, epochs: Sequence[tuple[int, int]]) -> None:
@@ -112,20 +160,35 @@ class SegmentUploads:
         Args:
             epochs: Epochs and their first offsets, oldest first.
         """
-        LeaderEpochCache(tuple(EpochEntry(*each) for each in epochs)).store(
-            self._fs, self.directory
-        )
-        self._upload_file(f"{self._prefix}{LEADER_EPOCH_CHECKPOINT}")
+        key = f"{self._prefix}{LEADER_EPOCH_CHECKPOINT}"
+        cache = LeaderEpochCache(tuple(EpochEntry(*each) for each in epochs))
+        self._keys.append(key)
+        with self._store.upload(key) as upload:
+            upload.write(cache.content())
 
     def remove(self) -> None:
         """Delete what was uploaded."""
         self._store.delete(self._keys)
         self._keys.clear()
 
-    def _upload_file(self, key: str) -> None:
-        name = key.rpartition("/")[2]
+    def _log_key(self, base_offset: int) -> str:
+        return f"{self._prefix}{segment_file_name(base_offset, FileSuffix.LOG)}"
+
+    def _content(self, key: str) -> bytes | None:
+        """Return the content of an index, None if it has no entry."""
         try:
-            file = self._fs.open(f"{self.directory}/{name}", OpenMode.READ)
+            with self._fs.open(self._path(key), OpenMode.READ) as file:
+                return file.pread(file.stat().size, 0)
+        except FileMissingError:
+            return None
+
+    def _path(self, key: str) -> str:
+        return f"{self.directory}/{key.rpartition('/')[2]}"
+
+    def _upload_file(self, key: str) -> None:
+        path = self._path(key)
+        try:
+            file = self._fs.open(path, OpenMode.READ)
         except FileMissingError:
             return  # an index without entries
         with file:
@@ -135,11 +198,58 @@ class SegmentUploads:
                 while position < size:
                     piece = np.empty(min(_UPLOAD_BYTES, size - position), np.uint8)
                     if file.pread_into(piece, position) < len(piece):
-                        raise StorageError(
-                            "scratch file has become shorter", path=f"{self.directory}/{name}"
-                        )
+                        raise StorageError("scratch file has become shorter", path=path)
                     position += len(piece)
                     upload.write(piece)
+
+
+class SealedSegment:
+    """A segment that gets no more batches. The rest of its upload needs nothing but the store.
+
+    Args:
+        store: The root's objects.
+        built: What the journal will know of it.
+        log: Its log, of which parts may be on their way.
+        indexes: Keys and contents of its indexes.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        built: BucketSegment,
+        log: CheckedUpload,
+        indexes: Sequence[tuple[str, bytes]],
+    ) -> None:
+        self._store, self.built, self._log, self._indexes = store, built, log, indexes
+
+    def complete(self, *, is_compared: bool = False) -> BucketSegment:
+        """Upload the indexes and what is left of the log.
+
+        Args:
+            is_compared: Whether to read everything back, and to compare it.
+
+        Raises:
+            CorruptRecordError: The store has other bytes than it was given.
+            StorageError: A request failed.
+        """
+        written = []
+        try:
+            for key, content in self._indexes:
+                index = CheckedUpload(self._store, key)
+                index.write(content)
+                index.close()
+                written.append(index)
+            self._log.close()
+        except BaseException:
+            self.abandon()
+            raise
+        for each in [*written, self._log] if is_compared else ():
+            each.compare()
+        return self.built
+
+    def abandon(self) -> None:
+        """Give it up; harmless after `complete`."""
+        self._log.abandon()
 
 
 class SegmentBuilder:
@@ -197,11 +307,15 @@ class SegmentBuilder:
 
     def _build(self, first_offset: int, end_offset: int) -> Iterator[BucketSegment | None]:
         writer = SegmentWriter(self.uploads, self._config, self._clock, self._fs)
-        for part in self._parts(first_offset, end_offset):
-            yield from writer.write(part)
-            yield None
-        if writer.is_open:
-            yield writer.finish(end_offset, is_sealed=False)
+        try:
+            for part in self._parts(first_offset, end_offset):
+                for sealed in writer.write(part):
+                    yield sealed.complete()
+                yield None
+            if writer.is_open:
+                yield writer.finish(end_offset, is_sealed=False).complete()
+        finally:
+            writer.abandon()
         self.uploads.upload_epochs([each for each in self._epochs if each[1] < end_offset])
 
     def _parts(self, offset: int, end_offset: int) -> Iterator[WholeBatches]:
@@ -212,35 +326,36 @@ class SegmentBuilder:
 
 
 class SegmentWriter:
-    """Writes segments of one partition, one at a time, and uploads each when it is finished.
+    """Writes segments of one partition, one at a time, into uploads.
 
     Args:
-        uploads: Uploads them; its directory is where they are written.
+        uploads: Uploads them; its directory is where the indexes are made.
         config: The settings of the topic.
         clock: The clock.
         fs: The file system of the directory.
+
+    Attributes:
+        uploads: Those of the next segment; may be replaced.
     """
 
     def __init__(
         self, uploads: SegmentUploads, config: LogConfig, clock: Clock, fs: FileSystem
     ) -> None:
-        self._uploads, self._config, self._clock, self._fs = uploads, config, clock, fs
-        self._segment: Segment | None = None
+        self.uploads, self._config, self._clock, self._fs = uploads, config, clock, fs
+        self._open: tuple[Segment, CheckedUpload] | None = None
         self._points = _Points()
         self._has_transactions = False
 
     @property
     def is_open(self) -> bool:
         """Whether a segment has been begun and not finished."""
-        return self._segment is not None
+        return self._open is not None
 
-    @property
-    def size(self) -> int:
-        """The size of that segment in bytes."""
-        return 0 if self._segment is None else self._segment.size
-
-    def write(self, part: WholeBatches) -> Iterator[BucketSegment]:
+    def write(self, part: WholeBatches) -> Iterator[SealedSegment]:
         """Write batches into segments that end where the topic's settings end them.
+
+        Args:
+            part: The batches, of which no byte changes any more.
 
         Yields:
             Each segment that this finished.
@@ -256,27 +371,36 @@ class SegmentWriter:
         """Write batches into the segment that is open, else into a new one.
 
         Args:
-            part: The batches.
+            part: The batches, of which no byte changes any more.
             base_offset: The base offset of a new segment.
+
+        Raises:
+            StorageError: A request or the disk failed.
         """
-        if self._segment is None:
-            self._segment = Segment.create(
-                self._fs,
-                self._uploads.directory,
-                base_offset,
-                config=self._config,
-                now_ms=self._clock.now_ms(),
-            )
-            self._points = _Points()
-            self._has_transactions = False
-        self._points.note(self._segment.size, part.table)
+        segment, log = self._open or self._begun(base_offset)
+        self._points.note(segment.size, part.table)
         self._has_transactions |= bool((part.table.is_transactional | part.table.is_control).any())
-        self._segment.append(part.buffer, part.table)
+        segment.check_limits(part.table)
+        log.write(part.buffer)
+        segment.take_in(segment.size, part.table)
+
+    def _begun(self, base_offset: int) -> tuple[Segment, CheckedUpload]:
+        segment = Segment.create(
+            self._fs,
+            self.uploads.directory,
+            base_offset,
+            config=self._config,
+            now_ms=self._clock.now_ms(),
+        )
+        self._open = segment, self.uploads.begin(base_offset)
+        self._points = _Points()
+        self._has_transactions = False
+        return self._open
 
     def finish(
         self, end_offset: int, *, is_sealed: bool, aborted: Iterable[AbortedTxn] = ()
-    ) -> BucketSegment:
-        """Upload the open segment.
+    ) -> SealedSegment:
+        """Seal the open segment; `SealedSegment.complete` uploads what is left of it.
 
         Args:
             end_offset: The offset after the last one that it covers.
@@ -284,23 +408,32 @@ class SegmentWriter:
                 never is: a build does not know which of them were aborted.
             aborted: The transactions that markers in it abort.
         """
-        segment, self._segment = self._segment, None
-        assert segment is not None, "finish follows append"
+        assert self._open is not None, "finish follows append"
+        segment, log = self._open
         for each in aborted:
             segment.append_aborted(each)
-        built = self._uploads.upload(
+        done = self.uploads.sealed(
             segment,
+            log,
             end_offset,
             points=self._points.chosen,
             has_transactions=self._has_transactions,
         )
-        segment.delete_files()
-        return built._replace(is_sealed=is_sealed or self._has_transactions)
+        self._open = None
+        done.built = done.built._replace(is_sealed=is_sealed or self._has_transactions)
+        return done
+
+    def abandon(self) -> None:
+        """Give the open segment up."""
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened[0].close()
+            opened[1].abandon()
 
     def _fits(self, part: WholeBatches) -> bool:
-        if self._segment is None:
+        if self._open is None:
             return True
-        reason = self._segment.roll_reason(
+        reason = self._open[0].roll_reason(
             part.table.outline(),
             now_ms=self._clock.now_ms(),
             max_wait_ms=self._config.effective_segment_ms,

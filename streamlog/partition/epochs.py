@@ -216,10 +216,12 @@ class LeaderEpochCache:
         """
         if self._stored == self._entries:
             return
-        rows = [f"{entry.epoch} {entry.start_offset}" for entry in self._entries]
-        path = f"{directory}/{LEADER_EPOCH_CHECKPOINT}"
-        write_file_atomically(fs, path, format_checkpoint(rows))
+        write_file_atomically(fs, f"{directory}/{LEADER_EPOCH_CHECKPOINT}", self.content())
         self._stored = self._entries
+
+    def content(self) -> bytes:
+        """Return what its file holds."""
+        return format_checkpoint([f"{each.epoch} {each.start_offset}" for each in self._entries])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LeaderEpochCache):

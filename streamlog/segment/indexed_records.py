@@ -297,6 +297,19 @@ class IndexedRecords:
         """Write whole batches after the last one; see `Segment.append`."""
         self.at_end()
         last: list[int] = table.fields[-1].tolist()
+        self._check_limits(last)
+        self.records.append(buffer, self.size)
+        self._note(self.size, table, last)
+
+    def check_limits(self, table: BatchTable) -> None:
+        """Refuse batches that would make the segment too large.
+
+        Raises:
+            InvalidRequestError: Positions or offsets do not fit into the segment.
+        """
+        self._check_limits(table.fields[-1].tolist())
+
+    def _check_limits(self, last: list[int]) -> None:
         size, last_offset = last[POSITION] + last[SIZE], last[LAST_OFFSET]
         if last_offset - self.base_offset > MAX_INT32 or size > MAX_SEGMENT_SIZE - self.size:
             raise InvalidRequestError(
@@ -305,8 +318,6 @@ class IndexedRecords:
                 got=f"last offset {last_offset}, {self.size} + {size} bytes",
                 expected=f"at most {self.base_offset + MAX_INT32} and {MAX_SEGMENT_SIZE} bytes",
             )
-        self.records.append(buffer, self.size)
-        self._note(self.size, table, last)
 
     def cut_torn_tail(self) -> int:
         """Keep whole batches of a failed append and truncate the rest; return their number."""

@@ -464,7 +464,17 @@ class Segment:
             position: Where they begin: the size of this handle.
             table: Their headers, positions relative to `position`.
         """
+        if self._log.size == 0:
+            self._first_batch_timestamp = int(table.max_timestamp[0])
         self._log.take_in(table, position)
+
+    def check_limits(self, table: BatchTable) -> None:
+        """Refuse batches that do not fit, which `append` does by itself.
+
+        Raises:
+            InvalidRequestError: Positions or offsets do not fit into the segment.
+        """
+        self._log.check_limits(table)
 
     # ---- append ------------------------------------------------------------------------------
     def append(self, buffer: Buffer, table: BatchTable) -> None:

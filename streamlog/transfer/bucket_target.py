@@ -1,14 +1,23 @@
 """Copying into an object store.
 
-Segments are written on the local disk, one at a time, uploaded, and put in place by entries of the
-journal, which are refused unless the partition still ends where they begin. A new topic is hidden
-until one entry shows all its partitions. See "Copies" in `streamlog/bucket/BUCKET.md`.
+Segments are put in place by entries of the journal, which are refused unless the partition still
+ends where they begin. A new topic is hidden until one entry shows all its partitions. See "Copies"
+in `streamlog/bucket/BUCKET.md`.
+
+    this thread     read, send: segment 3        send: segment 4          place 1 and 2
+    other threads   read back: 1   rest of 2     read back: 2   rest of 3
+
+An entry names nothing but what was read back from the store and compared with what was read from
+the source. Entries are made in the order of offsets, by the thread that reads.
 """
 
 import contextlib
 import os
 import random as random_module
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Final
 
 from streamlog.bucket.actions import (
@@ -24,7 +33,7 @@ from streamlog.bucket.actions import (
 from streamlog.bucket.keys import segment_directory
 from streamlog.bucket.reading import BucketReader
 from streamlog.bucket.root import BucketRoot, check_bucket_configs
-from streamlog.bucket.segments import SegmentUploads, SegmentWriter, WholeBatches
+from streamlog.bucket.segments import SealedSegment, SegmentUploads, SegmentWriter, WholeBatches
 from streamlog.bucket.state import BucketPartition, RootState, TopicState
 from streamlog.config.log_config import LogConfig
 from streamlog.config.server_config import ServerConfig
@@ -45,6 +54,7 @@ from streamlog.topic import TopicPartition, check_new_topic_name
 from streamlog.transfer.bucket_source import pieces_of
 from streamlog.transfer.configs import accepted_configs
 from streamlog.transfer.ends import CopyTopic, Epochs, Piece, SourcePartition, merged_epochs
+from streamlog.transfer.segment_pipeline import SegmentPipeline
 
 __all__ = ["BucketTarget"]
 
@@ -60,8 +70,8 @@ class BucketTarget:
         root: The root, refreshed.
         random: Makes names; `SystemRandom` by default.
         fs: The file system of the scratch directory; local by default.
-        scratch: A directory for this process alone, with room for the largest segment; by default
-            below `TMPDIR`, or `/tmp`.
+        scratch: A directory for this process alone, for the indexes of a segment; by default below
+            `TMPDIR`, or `/tmp`.
     """
 
     is_stable_only = True
@@ -79,6 +89,7 @@ class BucketTarget:
         self._fs = fs or LocalFileSystem()
         temporary = os.environ.get("TMPDIR") or _TEMPORARY
         self._scratch = scratch or f"{temporary}/streamlog-{self._random.getrandbits(64):016x}"
+        self._pipeline = SegmentPipeline()
 
     def begin(self, topic: CopyTopic) -> tuple[str, ...]:
         """See `CopyTarget.begin`."""
@@ -135,7 +146,9 @@ class BucketTarget:
     def open(self, partition: TopicPartition) -> "_BucketTargetPartition":
         """See `CopyTarget.open`."""
         name = f"{self._scratch}/{partition}"
-        return _BucketTargetPartition(self._root, partition, self._random, self._fs, name)
+        return _BucketTargetPartition(
+            self._root, partition, self._random, self._fs, name, self._pipeline
+        )
 
     def is_hidden(self, topic: str) -> bool:
         """See `CopyTarget.is_hidden`."""
@@ -154,6 +167,7 @@ class BucketTarget:
 
     def close(self) -> None:
         """See `CopyTarget.close`."""
+        self._pipeline.close()
         remove_tree(self._fs, self._scratch)
 
 
@@ -169,8 +183,39 @@ def _partition_of(state: RootState, partition: TopicPartition) -> BucketPartitio
     return arriving.partitions[partition.partition]
 
 
+@dataclass(slots=True, kw_only=True)
+class _Group:
+    """Segments that one entry puts in place.
+
+    Attributes:
+        build: The name below which they are uploaded.
+        uploads: Their uploads.
+        first_offset: Where they begin.
+        segments: They, when they have been read back.
+        size: Their bytes.
+        end_offset: Where they end, as the next fields as soon as there will be no more of them.
+        log_start_offset: The log start of the partition with them.
+        epochs: Its leader epochs with them.
+    """
+
+    build: str
+    uploads: SegmentUploads
+    first_offset: int
+    segments: list["Future[BucketSegment]"] = field(default_factory=list)
+    size: int = 0
+    end_offset: int = -1
+    log_start_offset: int = 0
+    epochs: Epochs = ()
+
+
 class _BucketTargetPartition:
-    """A partition in an object store that is copied to; see `TargetPartition`."""
+    """A partition in an object store that is copied to; see `TargetPartition`.
+
+    Two builds are announced: segments of the second one are written while what belongs to the first
+    is finished. The entry that puts a group in place announces the build after the next.
+    """
+
+    reads_back = True
 
     def __init__(
         self,
@@ -179,9 +224,10 @@ class _BucketTargetPartition:
         random: random_module.Random,
         fs: FileSystem,
         scratch: str,
+        pipeline: SegmentPipeline,
     ) -> None:
         self._root, self._partition, self._random = root, partition, random
-        self._fs, self._scratch = fs, scratch
+        self._fs, self._scratch, self._pipeline = fs, scratch, pipeline
         self.path = f"{root.url}/{partition}"
         at, topic = _partition_of(root.state, partition), _known(root.state, partition.topic)
         assert at is not None and topic is not None, "begin made them"
@@ -189,14 +235,15 @@ class _BucketTargetPartition:
         self._config = _config_of(root.state, topic)
         self.log_start_offset, self.end_offset = at.log_start_offset, at.end_offset
         self.is_unused = at.end_offset == 0 and not at.epochs
-        self._epochs: Epochs = at.epochs
+        self._epochs: Epochs = at.epochs  # as of the last group, like the log start
+        self._log_start = at.log_start_offset
         self._source: SourcePartition | None = None
-        self._build = ""
-        self._uploads: SegmentUploads | None = None
         self._writer: SegmentWriter | None = None
-        self._ready: list[BucketSegment] = []
+        self._spare: str | None = None
+        self._group: _Group | None = None
+        self._waiting: deque[_Group] = deque()
+        self._has_groups = self._is_staged = False
         self._segment_start = self._next_offset = self.end_offset
-        self._is_staged = False
 
     def is_finished(self, source: SourcePartition) -> bool:
         """See `TargetPartition.is_finished`: one entry does everything."""
@@ -207,18 +254,24 @@ class _BucketTargetPartition:
         """See `TargetPartition.begin`."""
         self._source = source
         make_directories(self._fs, self._scratch)
-        self._new_build()
-        build = BeginBuild(build=self._build, partitions=(self._partition,))
-        self._root.journal.change(lambda state: ([build], None))
+        first, self._spare = self._new_name(), self._new_name()
+        builds = [self._announced(each) for each in (first, self._spare)]
+        self._root.journal.change(lambda state: (builds, None))
+        self._group = self._opened(first, self.end_offset)
+        self._writer = SegmentWriter(self._group.uploads, self._config, self._root.clock, self._fs)
 
-    def _new_build(self) -> None:
-        self._build = f"{self._random.getrandbits(64):016x}"
-        prefix = segment_directory(self._partition, self._build)
-        self._uploads = SegmentUploads(
-            self._root.store, prefix, fs=self._fs, directory=self._scratch
-        )
-        self._writer = SegmentWriter(self._uploads, self._config, self._root.clock, self._fs)
+    def _new_name(self) -> str:
+        return f"{self._random.getrandbits(64):016x}"
 
+    def _announced(self, build: str) -> BeginBuild:
+        return BeginBuild(build=build, partitions=(self._partition,))
+
+    def _opened(self, build: str, first_offset: int) -> _Group:
+        prefix = segment_directory(self._partition, build)
+        uploads = SegmentUploads(self._root.store, prefix, fs=self._fs, directory=self._scratch)
+        return _Group(build=build, uploads=uploads, first_offset=first_offset)
+
+    # ---- segments ----------------------------------------------------------------------------
     def write(self, piece: Piece) -> None:
         """See `TargetPartition.write`."""
         if (piece.table.magic <= MAGIC_V1).any():
@@ -228,30 +281,32 @@ class _BucketTargetPartition:
                 offset=int(piece.table.base_offset[0]),
                 hint="copy into a directory, or let compaction or a broker rewrite them",
             )
-        writer = self._writer
-        assert writer is not None, "begin comes first"
+        writer, group = self._writer, self._group
+        assert writer is not None and group is not None, "begin comes first"
         base = int(piece.table.base_offset[0])
-        if self.is_unused and not self._ready and not writer.is_open and not self.end_offset:
+        if self._is_blank and not group.segments and not writer.is_open and not group.first_offset:
             first = base if piece.segment_base is None else piece.segment_base
-            self.end_offset = self._segment_start = self._next_offset = first
+            group.first_offset = self._segment_start = self._next_offset = first
         begins = piece.segment_base is not None or piece.is_staged != self._is_staged
         if writer.is_open and begins:
             self._finish_segment(max(piece.segment_base or base, self._next_offset))
-            writer = self._writer
-            assert writer is not None, "there always is one"
         self._is_staged = piece.is_staged
         part = WholeBatches(piece.buffer, piece.table)
         if piece.is_staged:
-            for built in writer.write(part):
-                self._ready.append(built)
-                self._segment_start = built.end_offset
+            for sealed in writer.write(part):
+                self._add(sealed)
         else:
-            is_aligned = piece.segment_base is not None and piece.segment_base >= self.end_offset
+            is_aligned = piece.segment_base is not None and piece.segment_base >= group.first_offset
             writer.append(part, piece.segment_base if is_aligned and piece.segment_base else base)
         self._next_offset = piece.next_offset
 
+    @property
+    def _is_blank(self) -> bool:
+        """Whether the partition has no record, and no group is on its way."""
+        return self.is_unused and not self._has_groups
+
     def _finish_segment(self, end_offset: int, *, is_sealed: bool = True) -> None:
-        """Upload the open segment; place what is ready if it is enough."""
+        """Seal the open segment."""
         writer, source = self._writer, self._source
         assert writer is not None and source is not None, "begin comes first"
         aborted = sorted(
@@ -262,47 +317,75 @@ class _BucketTargetPartition:
             },
             key=lambda each: each.last_offset,
         )
-        self._ready.append(writer.finish(end_offset, is_sealed=is_sealed, aborted=aborted))
-        self._segment_start = end_offset
-        size = sum(each.size for each in self._ready)
-        is_enough = size >= PLACED_BYTES or len(self._ready) >= _PLACED_SEGMENTS
-        if is_enough and not _is_inside_aborted(source, end_offset):
-            self._place(end_offset, is_last=False)
+        self._add(writer.finish(end_offset, is_sealed=is_sealed, aborted=aborted))
 
-    def _place(self, end_offset: int, *, is_last: bool) -> None:
-        """Put what was uploaded in place, with one entry; begin the next build in the same."""
-        source, uploads = self._source, self._uploads
-        assert source is not None and uploads is not None, "begin comes first"
-        start = self.log_start_offset
-        if self.is_unused:
-            start = min(source.log_start_offset, end_offset)
-        epochs = merged_epochs(self._epochs, source.epochs, start, end_offset)
-        if self._ready:
-            uploads.upload_epochs(epochs)
+    def _add(self, sealed: SealedSegment) -> None:
+        """Let a segment be finished; begin the next group if this one is large enough."""
+        group, source, end_offset = self._group, self._source, sealed.built.end_offset
+        assert group is not None and source is not None, "begin comes first"
+        group.segments.append(self._pipeline.add(sealed))
+        group.size += sealed.built.size
+        self._segment_start = end_offset
+        is_enough = group.size >= PLACED_BYTES or len(group.segments) >= _PLACED_SEGMENTS
+        if is_enough and not _is_inside_aborted(source, end_offset):
+            self._next_group(end_offset)
+
+    # ---- groups ------------------------------------------------------------------------------
+    def _next_group(self, end_offset: int) -> None:
+        """Close a group; the one before it is put in place first: it had most time to be sent."""
+        assert self._writer is not None, "begin comes first"
+        self._close_group(end_offset)
+        if self._spare is None:
+            self._place()
+        assert self._spare is not None, "placing a group announces a build"
+        self._group, self._spare = self._opened(self._spare, end_offset), None
+        self._writer.uploads = self._group.uploads
+
+    def _close_group(self, end_offset: int) -> None:
+        group, source = self._group, self._source
+        assert group is not None and source is not None, "begin comes first"
+        if self._is_blank:
+            self._log_start = min(source.log_start_offset, end_offset)
+        self._epochs = merged_epochs(self._epochs, source.epochs, self._log_start, end_offset)
+        group.end_offset, group.log_start_offset = end_offset, self._log_start
+        group.epochs = self._epochs
+        self._waiting.append(group)
+        self._group, self._has_groups = None, True
+
+    def _place(self, ended: Sequence[str] | None = None) -> None:
+        """Put the oldest group in place, with one entry.
+
+        Args:
+            ended: Builds that end as well; None: another one is announced.
+        """
+        group = self._waiting[0]
+        segments = tuple(each.result() for each in group.segments)
+        if segments:
+            group.uploads.upload_epochs(group.epochs)
         place = PlaceSegments(
             topic_partition=self._partition,
             topic_id=self._topic_id,
-            build=self._build,
-            first_offset=self.end_offset,
-            end_offset=end_offset,
-            log_start_offset=start,
-            epochs=epochs,
-            segments=tuple(self._ready),
+            build=group.build,
+            first_offset=group.first_offset,
+            end_offset=group.end_offset,
+            log_start_offset=group.log_start_offset,
+            epochs=group.epochs,
+            segments=segments,
         )
-        done = EndBuilds(builds=(self._build,))
-        actions: list[Action] = [place, done]
-        self._uploads = None  # `close` leaves them: the entry may be made without an answer
-        if not is_last:
-            self._new_build()
-            actions.append(BeginBuild(build=self._build, partitions=(self._partition,)))
+        actions: list[Action] = [place, EndBuilds(builds=(group.build, *(ended or ())))]
+        spare = None
+        if ended is None:
+            spare = self._new_name()
+            actions.append(self._announced(spare))
 
         def decide(state: RootState) -> tuple[Sequence[Action], None]:
             self._check_unchanged(state, place)
             return actions, None
 
+        self._waiting.popleft()  # `close` leaves it: the entry may be made without an answer
         self._root.journal.change(decide)
-        self._ready = []
-        self.end_offset, self.log_start_offset, self._epochs = end_offset, start, epochs
+        self._spare = spare or self._spare
+        self.end_offset, self.log_start_offset = group.end_offset, group.log_start_offset
         self.is_unused = False
 
     def _check_unchanged(self, state: RootState, place: PlaceSegments) -> None:
@@ -327,14 +410,22 @@ class _BucketTargetPartition:
         assert writer is not None, "begin comes first"
         if writer.is_open:
             self._finish_segment(end_offset, is_sealed=False)
-        if self._ready or self.end_offset < end_offset or self.is_unused:
-            if self.is_unused and not self._ready:
-                self.end_offset = end_offset
-            self._place(end_offset, is_last=True)
+        group = self._group
+        assert group is not None, "there always is one"
+        unused = [each for each in (group.build, self._spare) if each is not None]
+        if group.segments or group.first_offset < end_offset or self._is_blank:
+            if self._is_blank and not group.segments:
+                group.first_offset = end_offset
+            self._close_group(end_offset)
+            unused.remove(group.build)
+        while len(self._waiting) > 1:
+            self._place(ended=())
+        if self._waiting:
+            self._place(ended=unused)
         else:
-            end = EndBuilds(builds=(self._build,))
+            end = EndBuilds(builds=tuple(unused))
             self._root.journal.change(lambda state: ([end], None))
-        self._writer = self._uploads = None
+        self._group = self._writer = None
 
     def pieces(self, start_offset: int, end_offset: int) -> Iterator[Piece]:
         """See `TargetPartition.pieces`."""
@@ -345,10 +436,15 @@ class _BucketTargetPartition:
 
     def close(self) -> None:
         """See `TargetPartition.close`."""
-        uploads, self._uploads, self._writer = self._uploads, None, None
-        if uploads is not None:  # not finished
+        self._pipeline.stop()
+        writer, group = self._writer, self._group
+        self._writer = self._group = None
+        if writer is not None:  # not finished
+            writer.abandon()
+        for each in [*self._waiting, *([group] if group is not None else [])]:
             with contextlib.suppress(StreamLogError):  # the build is given up by and by
-                uploads.remove()
+                each.uploads.remove()
+        self._waiting.clear()
         remove_tree(self._fs, self._scratch)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlog.errors import UnknownTopicError
 from streamlog.fs.log_root import LogRoot
@@ -100,7 +99,6 @@ class DirectoryPartition:
         offsets = self._reader.offsets
         self.log_start_offset, self.end_offset = offsets.start, offsets.high_watermark
         self.epochs = tuple((int(a), int(b)) for a, b in self._reader.leader_epochs.entries)
-        self._memory: NDArray[np.uint8] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -114,8 +112,7 @@ class DirectoryPartition:
 
     def pieces(self, start_offset: int, end_offset: int) -> Iterator[Piece]:
         """See `SourcePartition.pieces`."""
-        if self._memory is None:
-            self._memory = np.empty(min(COPY_BYTES, self._reader.size) + READ_BEYOND, np.uint8)
+        room = min(COPY_BYTES, self._reader.size) + READ_BEYOND
         offset = start_offset
         while offset < end_offset:
             info = self._reader.read(
@@ -123,7 +120,7 @@ class DirectoryPartition:
                 COPY_BYTES,
                 isolation=IsolationLevel.READ_UNCOMMITTED,
                 end_offset=end_offset,
-                into=self._memory,
+                into=np.empty(room, np.uint8),
             )
             if len(info.table):
                 base = parse_log_file_name(os.path.basename(info.path))

@@ -226,6 +226,8 @@ class DirectoryTarget:
 class _DirectoryPartition:
     """A partition of a directory that is copied to; see `TargetPartition`."""
 
+    reads_back = False
+
     def __init__(
         self,
         root: LogRoot,

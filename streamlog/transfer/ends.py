@@ -84,7 +84,7 @@ class SourcePartition(Protocol):
     def pieces(self, start_offset: int, end_offset: int) -> Iterator[Piece]:
         """Yield the batches that begin below `end_offset`, from the one that holds `start_offset`.
 
-        The next piece may overwrite the memory of the last one.
+        Nothing changes the memory of a piece later: a target may keep it until it is sent.
 
         Raises:
             CorruptRecordError: A batch is damaged; names file and position.
@@ -143,12 +143,15 @@ class TargetPartition(Protocol):
         log_start_offset: Its first offset.
         end_offset: The offset that the next record gets.
         is_unused: Whether it never held a record, so that it may begin at any offset.
+        reads_back: Whether `finish` returns only after everything that was written was read back
+            and compared; else the caller does that with `pieces`.
     """
 
     path: str
     log_start_offset: int
     end_offset: int
     is_unused: bool
+    reads_back: bool
 
     def is_finished(self, source: SourcePartition) -> bool:
         """Return whether a call that wrote the last batch here has also finished."""
