@@ -1,6 +1,8 @@
 """`streamlog copy` of 128 MB, beside copying the files in a loop that computes their CRC-32C twice.
 
-Twice, because a copy compares the checksums of what it reads, and of what it then reads back.
+Twice, because a copy compares the checksums of what it reads, and of what it then reads back. From
+and to an object store, also beside obstore alone, which writes or reads the same bytes with the
+same checksums.
 
 From and to `streamlog serve` as a Kafka cluster: 32 MB, beside loops of Python that only consume,
 or only produce, the same records with librdkafka.
@@ -12,11 +14,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
+import obstore
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from crc32c import crc32c
+from obstore.store import LocalStore
 
 from streamlog import write_table
 from streamlog.root.manager import LogManager
@@ -38,17 +43,22 @@ def compare(rounds: int = 3) -> Iterator[Comparison]:
         place = Path(scratch)
         _make(place / "source")
         _copy(place / "source", f"file://{place}/bucket")
-        for bench, source, target in (
-            ("copy.to_directory", place / "source", place / "there"),
-            ("copy.to_store", place / "source", f"file://{place}/there"),
-            ("copy.from_store", f"file://{place}/bucket", place / "there"),
+        files = partial(_copy_files, place / "source", place / "there")
+        put = partial(_put_files, place / "source", place / "there")
+        get = partial(_get_files, place / "bucket", place / "there")
+        to_store = partial(_copy, place / "source", f"file://{place}/there")
+        from_store = partial(_copy, f"file://{place}/bucket", place / "there")
+        for bench, ours_does, peer_does, name in (
+            ("directory", partial(_copy, place / "source", place / "there"), files, "cp"),
+            ("to_store", to_store, put, "obstore"),
+            ("to_store.cp", to_store, files, "cp"),
+            ("from_store", from_store, get, "obstore"),
+            ("from_store.cp", from_store, files, "cp"),
         ):
             ours, peer = interleaved(
-                partial(_speed, place, partial(_copy, source, target)),
-                partial(_speed, place, partial(_copy_files, place / "source", place / "there")),
-                rounds=rounds,
+                partial(_speed, place, ours_does), partial(_speed, place, peer_does), rounds=rounds
             )
-            yield Comparison(bench, ours, peer, "cp with CRC-32C", "MB/cpu-s")
+            yield Comparison(f"copy.{bench}", ours, peer, f"{name} with CRC-32C", "MB/cpu-s")
         yield from _compare_kafka(place, rounds)
 
 
@@ -133,13 +143,53 @@ def _copy_files(source: Path, target: Path) -> None:
     for path in sorted(source.glob("rows-*/*.log")):
         copy = target / path.parent.name / path.name
         copy.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("rb") as read, copy.open("w+b") as written:
-            crc = 0
-            while piece := read.read(_PIECE):
-                crc = crc32c(piece, crc)
-                written.write(piece)
+        with copy.open("w+b") as written:
+            crc = _write(written.write, _pieces(path))
             written.seek(0)
             again = 0
             while piece := written.read(_PIECE):
                 again = crc32c(piece, again)
             assert crc == again
+
+
+def _put_files(source: Path, target: Path) -> None:
+    """Write files into a store and read them back, as obstore does it."""
+    store = LocalStore(str(target), mkdir=True)
+    for path in sorted(source.glob("rows-*/*.log")):
+        key = f"{path.parent.name}/{path.name}"
+        with obstore.open_writer(store, key, buffer_size=8 << 20, max_concurrency=4) as writer:
+            crc = _write(writer.write, _pieces(path))
+        assert crc == _write(None, _objects(store, key))
+
+
+def _get_files(source: Path, target: Path) -> None:
+    """Read objects into files, and read those back."""
+    store = LocalStore(str(source))
+    for path in sorted(source.glob("rows-*/*/*.log")):
+        copy = target / path.parent.parent.name / path.name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with copy.open("wb") as written:
+            crc = _write(written.write, _objects(store, str(path.relative_to(source))))
+        assert crc == _write(None, _pieces(copy))
+
+
+def _write(write: Callable[[Any], Any] | None, pieces: Iterator[Any]) -> int:
+    """Write pieces; return their checksum."""
+    crc = 0
+    for piece in pieces:
+        crc = crc32c(piece, crc)
+        if write is not None:
+            write(piece)
+    return crc
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as read:
+        while piece := read.read(_PIECE):
+            yield piece
+
+
+def _objects(store: LocalStore, key: str) -> Iterator[memoryview]:
+    size = store.head(key)["size"]
+    for start in range(0, size, _PIECE):
+        yield memoryview(store.get_range(key, start=start, length=min(_PIECE, size - start)))
