@@ -2,7 +2,7 @@
 
 What is left of a segment when it gets no more batches (its indexes, the last parts of its log, and
 reading everything back) needs nothing but the store, so threads do it. How much may be under way is
-bounded in bytes: whoever adds more waits for the oldest.
+bounded in bytes: adding more waits for the oldest.
 """
 
 from collections import deque
