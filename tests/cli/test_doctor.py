@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.cli import doctor
-from streamlog.cli.doctor import (
+from streamlog.cli import doctor, root_checkup
+from streamlog.cli.root_checkup import (
     FAIL,
     OK,
     WARN,
@@ -27,7 +27,7 @@ from tests.support.cli import streamlog
 
 
 def root_findings(root: Path) -> dict[str, CheckupFinding]:
-    found = list(doctor.check_root_at(LogRoot.at(root)))
+    found = list(root_checkup.check_root_at(LogRoot.at(root)))
     return {finding.check: finding for finding in found}
 
 
@@ -306,7 +306,7 @@ def test_locks_without_effect_are_found(root: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_sync_that_lies_is_found(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "MOUNTS", root / "no such file")  # not to know a tmpfs
+    monkeypatch.setattr(root_checkup, "MOUNTS", root / "no such file")  # not to know a tmpfs
     clock = ManualClock()  # no time passes: as for a sync that does nothing
     found = {each.check: each for each in check_promises(LogRoot.at(root, clock=clock))}
     assert found["sync"].status == FAIL
@@ -321,7 +321,7 @@ def test_careless_mount_options_are_found(root: Path, monkeypatch: pytest.Monkey
         "1 0 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n"
         f"2 1 8:2 / {place} rw,relatime shared:1 - ext4 /dev/sdb1 rw,nobarrier\n"
     )
-    monkeypatch.setattr(doctor, "MOUNTS", mounts)
+    monkeypatch.setattr(root_checkup, "MOUNTS", mounts)
     found = {each.check: each for each in check_promises(LogRoot.at(root))}
     assert found["sync"].status == WARN and "nobarrier" in found["sync"].found
 
@@ -334,7 +334,9 @@ def test_a_root_that_cannot_be_written_is_found(root: Path) -> None:
     refused = Fault(operation="create", path_suffix="/doctor.tmp", errno=errno.EACCES)
     fs = FaultyFileSystem(LocalFileSystem(), refused)  # no mode stops the superuser
     (found,) = [
-        each for each in doctor.check_root_at(LogRoot.at(root, fs=fs)) if each.check == "writing"
+        each
+        for each in root_checkup.check_root_at(LogRoot.at(root, fs=fs))
+        if each.check == "writing"
     ]
     assert found.status == FAIL
     assert str(found.cure).startswith("ls -ld ")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamlog.cli.doctor import FAIL, OK, WARN, _check_state
+from streamlog.cli.root_checkup import FAIL, OK, WARN, _check_state
 from streamlog.fs.api import FileSystem, OpenMode
 from streamlog.fs.log_root import LogRoot
 from streamlog.health.findings import Finding, FindingKind, Severity
