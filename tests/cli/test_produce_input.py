@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.cli import produce
-from streamlog.cli.produce import (
+from streamlog.cli import produce_input
+from streamlog.cli.produce_input import (
     BadLineError,
     InputChunk,
     LineParser,
@@ -182,7 +182,7 @@ def test_a_line_eight_times_as_long_takes_less_than_thirty_times_as_long() -> No
 
 
 def test_pieces_of_a_line_without_an_end_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produce, "LINE_SIZE_MAX", 10 << 20)
+    monkeypatch.setattr(produce_input, "LINE_SIZE_MAX", 10 << 20)
     with pytest.raises(MessageTooLargeError, match="line 2 of the input: line too long"):
         list(read_chunks(io.BytesIO(b"one\n" + b"x" * (20 << 20))))
 
