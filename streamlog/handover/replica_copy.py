@@ -11,7 +11,7 @@ from streamlog.fs.files import remove_tree
 from streamlog.fs.log_root import LogRoot
 from streamlog.handover.plan import remove_file
 from streamlog.partition.reader import LogReader
-from streamlog.replication.register import RegisterFile
+from streamlog.replication.register_file import RegisterFile
 from streamlog.replication.root_set import read_root_list
 from streamlog.topic import TopicPartition, parse_partition_directory
 

@@ -31,7 +31,7 @@ from streamlog.health.findings import Finding, FindingKind, Report, finding_of
 from streamlog.partition import locks
 from streamlog.partition.meta_properties import read_meta_properties
 from streamlog.partition.topic_config import read_server_config, read_topic_properties
-from streamlog.replication.register import RegisterFile
+from streamlog.replication.register_file import RegisterFile
 from streamlog.replication.root_set import read_root_list
 from streamlog.root.deeds import unreadable_lines
 from streamlog.root.group_configs import read_group_configs

@@ -41,7 +41,8 @@ from streamlog.fs.files import (
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.locks import DEFAULT_LOCK_TIMEOUT_MS, Patience, take_partition_lock
 from streamlog.partition.meta_properties import read_meta_properties
-from streamlog.replication.register import QuorumRegister, RegisterFile
+from streamlog.replication.register import QuorumRegister
+from streamlog.replication.register_file import RegisterFile
 from streamlog.replication.status import Node
 from streamlog.topic import TopicPartition, parse_partition_directory
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from streamlog.errors import InconsistentTopicIdError, NotLeaderError, UnavailableError
 from streamlog.partition.log import Log
 from streamlog.replication.partition_state import PartitionState
-from streamlog.replication.register import RegisterFile
+from streamlog.replication.register_file import RegisterFile
 from streamlog.topic import TopicPartition
 
 __all__ = ["ReplicaRoots", "check_epoch"]

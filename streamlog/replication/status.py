@@ -16,7 +16,7 @@ from streamlog.partition.log_offsets import LogOffsets
 from streamlog.partition.reader import LogReader
 from streamlog.replication.partition_state import PartitionState, ReplicationEvents
 from streamlog.replication.quorum import Accepted, Acceptor, Voter, latest
-from streamlog.replication.register import RegisterFile
+from streamlog.replication.register_file import RegisterFile
 from streamlog.topic import TopicPartition
 
 __all__ = ["Node", "PartitionStatus", "ReplicaStatus", "ReplicationMetrics", "metrics", "status_of"]

@@ -18,7 +18,7 @@ from streamlog.fs.log_root import LogRoot
 from streamlog.partition.meta_properties import MetaProperties, read_meta_properties
 from streamlog.partition.partition_metadata import new_topic_id, read_topic_id
 from streamlog.replication.partition_state import PartitionState
-from streamlog.replication.register import RegisterFile
+from streamlog.replication.register_file import RegisterFile
 from streamlog.replication.root_set import (
     COMMITS,
     ListedRoot,

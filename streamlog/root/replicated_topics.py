@@ -54,7 +54,7 @@ from streamlog.partition.topic_config import (
 from streamlog.replication.election import unclean_shutdown
 from streamlog.replication.partition_state import PartitionState
 from streamlog.replication.quorum import Voter, latest
-from streamlog.replication.register import RegisterFile
+from streamlog.replication.register_file import RegisterFile
 from streamlog.replication.root_set import COMMITS, RootSet, read_root_list
 from streamlog.root.registry import (
     STRAY_SUFFIX,

@@ -5,7 +5,7 @@ import pytest
 from streamlog.fs.api import OpenMode
 from streamlog.health.findings import Finding, FindingKind, Severity
 from streamlog.health.replicas import verify_replicas
-from streamlog.replication.register import RegisterFile
+from streamlog.replication.register_file import RegisterFile
 from tests.support.replica_roots import PARTITION, ReplicaRoots
 
 

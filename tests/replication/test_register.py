@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from streamlog.binary.sealed import seal
 from streamlog.clock import ManualClock
 from streamlog.errors import (
     CorruptCheckpointError,
@@ -26,19 +27,15 @@ from streamlog.fs.faults import FaultyFileSystem, SimulatedCrash
 from streamlog.fs.local import LocalFileSystem
 from streamlog.fs.log_root import LogRoot
 from streamlog.fs.memory import MemoryFileSystem
-from streamlog.replication import quorum, register
+from streamlog.replication import quorum, register_file
 from streamlog.replication.partition_state import (
     LeaderRecovery,
     PartitionState,
     ReplicationEvents,
 )
 from streamlog.replication.quorum import Accepted, Acceptor, Answer, Ballot, Promise, Voter
-from streamlog.replication.register import (
-    QuorumRegister,
-    RegisterFile,
-    decode_acceptor,
-    encode_acceptor,
-)
+from streamlog.replication.register import QuorumRegister
+from streamlog.replication.register_file import RegisterFile, decode_acceptor, encode_acceptor
 
 TOPIC_ID = "AAAAAAAAAAEAAAAAAAAAAg"
 NAME = "orders-0"
@@ -85,7 +82,7 @@ def test_a_file_holds_the_counts_of_events_and_one_from_before_has_none() -> Non
     assert events_in(content) == (3, 2, 1)
     values = json.loads(content.splitlines()[1])
     del values["accepted"]["state"]["events"]
-    assert events_in(register.seal("replication", values)) == (0, 0, 0)
+    assert events_in(seal("replication", values)) == (0, 0, 0)
 
 
 def events_in(content: bytes) -> ReplicationEvents:
@@ -105,7 +102,7 @@ def test_a_malformed_file_is_refused(change: tuple[str, Any]) -> None:
     }
     values[change[0]] = change[1]
     with pytest.raises(CorruptCheckpointError):
-        decode_acceptor(register.seal("replication", values), "/r")
+        decode_acceptor(seal("replication", values), "/r")
 
 
 def test_a_read_costs_one_stat_while_nothing_changes(tmp_path: Any) -> None:
@@ -404,8 +401,8 @@ def test_the_simulation_finds_a_skipped_prepare_phase(monkeypatch: pytest.Monkey
         number = 0 if acceptor is None else acceptor.incarnation
         return Acceptor(value.ballot, number, value), Promise(number, value)
 
-    monkeypatch.setattr(register, "prepare", promise)
-    monkeypatch.setattr(register, "accept", accept)
+    monkeypatch.setattr(register_file, "prepare", promise)
+    monkeypatch.setattr(register_file, "accept", accept)
     assert _finds()
 
 
@@ -415,7 +412,7 @@ def test_the_simulation_finds_an_empty_disk_that_votes(monkeypatch: pytest.Monke
             return quorum.prepare(acceptor, ballot)
         return Acceptor(ballot, 1), Promise(1, None)  # of the same incarnation as before
 
-    monkeypatch.setattr(register, "prepare", prepare)
+    monkeypatch.setattr(register_file, "prepare", prepare)
     assert _finds(4 * SEEDS)
 
 
@@ -428,7 +425,7 @@ def test_the_simulation_finds_a_promise_that_is_not_durable(
             file.pwrite(data, 0)
         fs.rename(f"{path}.new", path)
 
-    monkeypatch.setattr(register, "write_file_atomically", write)
+    monkeypatch.setattr(register_file, "write_file_atomically", write)
     assert _finds()
 
 

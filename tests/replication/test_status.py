@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from streamlog.config.log_config import LogConfig
-from streamlog.replication.register import RegisterFile
+from streamlog.replication.register_file import RegisterFile
 from streamlog.replication.status import metrics, status_of
 from streamlog.topic import TopicPartition
 from tests.support.replica_roots import NODES, PARTITION, ReplicaRoots

@@ -32,7 +32,7 @@ from streamlog.partition.partition_metadata import read_topic_id
 from streamlog.partition.reader import LogReader
 from streamlog.partition.topic_config import read_topic_properties
 from streamlog.records.record import Record
-from streamlog.replication.register import RegisterFile
+from streamlog.replication.register_file import RegisterFile
 from streamlog.replication.root_set import RootSet, read_root_list
 from streamlog.root import replicated_topics
 from streamlog.root.manager import LogManager

@@ -19,7 +19,7 @@ from streamlog.partition.reader import LogReader
 from streamlog.records.record import Record
 from streamlog.replication.election import ElectionType
 from streamlog.replication.partition_state import PartitionState
-from streamlog.replication.register import RegisterFile
+from streamlog.replication.register_file import RegisterFile
 from streamlog.replication.root_set import COMMITS, RootSet
 from streamlog.root.manager import LogManager
 from streamlog.root.replica_roots import add_root

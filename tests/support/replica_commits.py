@@ -29,7 +29,8 @@ from streamlog.partition.reader import LogReader
 from streamlog.replication.copies import OneByOne
 from streamlog.replication.fetcher_lock import has_replica_fetcher
 from streamlog.replication.partition_state import PartitionState
-from streamlog.replication.register import QuorumRegister, RegisterFile
+from streamlog.replication.register import QuorumRegister
+from streamlog.replication.register_file import RegisterFile
 from streamlog.replication.replicas import Replicas
 from streamlog.root.partition_log import PartitionLog
 from streamlog.topic import TopicPartition

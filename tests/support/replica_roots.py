@@ -12,7 +12,8 @@ from streamlog.fs.memory import MemoryFileSystem
 from streamlog.records.builder import BatchBuilder
 from streamlog.records.record import Record
 from streamlog.replication.partition_state import PartitionState
-from streamlog.replication.register import QuorumRegister, RegisterFile
+from streamlog.replication.register import QuorumRegister
+from streamlog.replication.register_file import RegisterFile
 from streamlog.replication.status import Node, PartitionStatus, status_of
 from streamlog.root.partition_log import PartitionLog
 from streamlog.topic import TopicPartition

@@ -23,7 +23,8 @@ from streamlog.replication.election import ElectionType
 from streamlog.replication.fetcher_lock import has_replica_fetcher
 from streamlog.replication.leadership import Leadership
 from streamlog.replication.partition_state import PartitionState
-from streamlog.replication.register import QuorumRegister, RegisterFile
+from streamlog.replication.register import QuorumRegister
+from streamlog.replication.register_file import RegisterFile
 from streamlog.replication.replicas import Replicas
 from streamlog.root import registry
 from streamlog.root.partition_log import PartitionLog

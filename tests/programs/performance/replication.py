@@ -16,7 +16,8 @@ from streamlog.clock import SystemClock
 from streamlog.fs.log_root import LogRoot
 from streamlog.partition.locks import Patience, take_partition_lock
 from streamlog.replication.partition_state import PartitionState
-from streamlog.replication.register import QuorumRegister, RegisterFile
+from streamlog.replication.register import QuorumRegister
+from streamlog.replication.register_file import RegisterFile
 from streamlog.root import registry
 from streamlog.root.partition_log import PartitionLog
 from streamlog.root.placement import Placement
