@@ -13,7 +13,7 @@ from streamlog.records.acks import Acks
 from streamlog.records.builder import EncodedBatches
 from streamlog.records.record import CompressionType
 from streamlog.records.topic_rules import TopicRules
-from streamlog.root.producer import InputLines, PartitionedAppender
+from streamlog.root.topic_appender import InputLines, PartitionedAppender
 from streamlog.topic import TopicPartition
 
 __all__ = ["BucketAppender"]

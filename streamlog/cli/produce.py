@@ -26,7 +26,7 @@ from streamlog.records.builder import EncodedBatches
 from streamlog.records.record import CompressionType
 from streamlog.root.manager import LogManager
 from streamlog.root.offset_specs import parse_moment
-from streamlog.root.producer import Appended, InputLines, PartitionedAppender, TopicAppender
+from streamlog.root.topic_appender import Appended, InputLines, PartitionedAppender, TopicAppender
 from streamlog.topic import TopicPartition
 
 if TYPE_CHECKING:
