@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from streamlog.cli.dump_objects import is_staged, lines_of, located, values_in
+from streamlog.cli.dump_objects import is_staged, lines_of, located, partition_of, values_in
 from streamlog.cli.output import (
     Findings,
     Output,
@@ -53,7 +53,6 @@ from streamlog.segment.offset_index import OffsetIndex
 from streamlog.segment.time_index import TimeIndex
 from streamlog.segment.txn_index import TxnIndex
 from streamlog.store.urls import absolute
-from streamlog.topic import parse_partition_directory
 
 __all__ = ["dump"]
 
@@ -153,10 +152,7 @@ class _File:
     ) -> None:
         self.fs, self.path, self.wanted, self.errors = fs, path, wanted, errors
         self.directory = os.path.dirname(absolute(path))
-        above = os.path.dirname(self.directory)  # in an object store, builds lie between
-        self.partition = parse_partition_directory(
-            os.path.basename(self.directory)
-        ) or parse_partition_directory(os.path.basename(above))
+        self.partition = partition_of(fs, self.directory)
 
     def identify(self) -> KnownFile:
         """Return the kind of file that its name says."""

@@ -1,6 +1,7 @@
 """What `streamlog dump` prints of a root in an object store beside Kafka's files."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from typing import Any, Final
@@ -17,8 +18,9 @@ from streamlog.fs.local import LocalFileSystem
 from streamlog.root.readers import MAX_READER_SIZE
 from streamlog.store.files import ObjectFiles
 from streamlog.store.urls import StoreUrl, absolute, is_store_url
+from streamlog.topic import TopicPartition, parse_partition_directory
 
-__all__ = ["is_staged", "lines_of", "located", "values_in"]
+__all__ = ["is_staged", "lines_of", "located", "partition_of", "values_in"]
 
 _SEALED: Final = (
     (re.compile(rf".*/{re.escape(JOURNAL)}[0-9]{{20}}", re.ASCII), ENTRY, MAX_ENTRY_SIZE),
@@ -46,6 +48,18 @@ def located(path: str) -> tuple[FileSystem, str]:
     if not url.prefix:
         raise InvalidRequestError("the URL names no object", path=path)
     return ObjectFiles(shared_store(str(url._replace(prefix="")))), str(url)
+
+
+def partition_of(fs: FileSystem, directory: str) -> TopicPartition | None:
+    """Return the partition whose files a directory holds; in an object store they lie in builds."""
+    found = parse_partition_directory(os.path.basename(directory))
+    if found is not None:
+        return found
+    above = os.path.dirname(directory)
+    root = os.path.dirname(above)
+    if not is_store_url(directory) and fs.stat(f"{root}/{JOURNAL.rstrip('/')}") is None:
+        return None
+    return parse_partition_directory(os.path.basename(above))
 
 
 def is_staged(path: str) -> bool:

@@ -142,7 +142,8 @@ def test_hostile_text_steers_no_terminal_and_splits_no_line(tmp_path: Path) -> N
 
 
 def test_control_records_that_make_no_sense_are_shown_all_the_same(tmp_path: Path) -> None:
-    path = tmp_path / f"{0:020}.log"
+    path = tmp_path / "host-3" / "copied" / f"{0:020}.log"
+    path.parent.mkdir(parents=True)
     builder = BatchBuilder(base_offset=0, producer_id=1, producer_epoch=0, is_control=True)
     builder.append(Record(b"?", None, timestamp=5))
     path.write_bytes(builder.build())
