@@ -10,8 +10,9 @@ not needed here; its arrays can wrap these buffers without a copy.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise, repeat
-from typing import TYPE_CHECKING, Final, NamedTuple
+from itertools import accumulate, chain, pairwise, repeat
+from operator import is_not, itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,18 +73,25 @@ class BinaryColumn:
 
     @classmethod
     def from_values(cls, values: Iterable[bytes | None]) -> "BinaryColumn":
-        """Return a column of `values`."""
-        kept = list(values)
-        sizes = [0 if value is None else len(value) for value in kept]
-        total = sum(sizes)
-        if total > MAX_INT32:
+        """Return a column of `values`.
+
+        Raises:
+            LimitExceededError: It would have 2 GiB.
+        """
+        found: list[Any] = values if isinstance(values, list) else list(values)
+        nulls, validity, kept = found.count(None), None, found
+        if nulls == len(found):
+            kept, validity = [b""] * nulls, np.zeros(-(-nulls // 8), np.uint8) if nulls else None
+        elif nulls:
+            present = np.fromiter(map(is_not, found, repeat(None)), np.bool_, len(found))
+            validity = np.packbits(present, bitorder="little")
+            kept = [value or b"" for value in found]
+        sizes = np.fromiter(map(len, kept), np.int64, len(kept))
+        if int(sizes.sum()) > MAX_INT32:
             raise too_large()
         offsets = np.zeros(len(kept) + 1, np.int32)
         np.cumsum(sizes, out=offsets[1:])
-        data = as_source(b"".join(value for value in kept if value))
-        nulls = sum(value is None for value in kept)
-        present = [value is not None for value in kept]
-        validity = np.packbits(present, bitorder="little") if nulls else None
+        data = as_source(b"".join(kept))
         return cls(offsets=offsets, data=data, validity=validity, null_count=nulls)
 
     @classmethod
@@ -110,13 +118,17 @@ class BinaryColumn:
         return len(self.offsets) - 1
 
     def __iter__(self) -> Iterator[bytes | None]:
-        data = self.data.tobytes()
-        offsets = self.offsets.tolist()
-        values = (data[a:b] for a, b in pairwise(offsets))
-        if self.validity is None:
-            return values
-        present = np.unpackbits(self.validity, count=len(self), bitorder="little").tolist()
-        return (value if kept else None for value, kept in zip(values, present, strict=True))
+        return iter(self.to_list())
+
+    def to_list(self) -> list[bytes | None]:
+        """Return the values as objects."""
+        data, offsets = self.data.tobytes(), self.offsets.tolist()
+        values: list[bytes | None] = [data[a:b] for a, b in pairwise(offsets)]
+        if self.validity is not None:
+            present = np.unpackbits(self.validity, count=len(self), bitorder="little")
+            for row in np.flatnonzero(present == 0).tolist():
+                values[row] = None
+        return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +146,18 @@ class HeaderColumn:
     value: BinaryColumn
 
     @classmethod
-    def from_values(cls, values: Iterable[Sequence[Header]]) -> "HeaderColumn":
-        """Return a column of lists of headers."""
-        kept = list(values)
-        flat = [header for headers in kept for header in headers]
+    def from_values(
+        cls, values: Iterable[Sequence[Header | tuple[str, bytes | None]]]
+    ) -> "HeaderColumn":
+        """Return a column of lists of headers: pairs of key and value."""
+        kept = values if isinstance(values, list) else list(values)
+        flat = list(chain.from_iterable(kept))
         offsets = np.zeros(len(kept) + 1, np.int32)
-        np.cumsum([len(headers) for headers in kept], out=offsets[1:])
+        np.cumsum(np.fromiter(map(len, kept), np.int64, len(kept)), out=offsets[1:])
         return cls(
             offsets=offsets,
-            key=BinaryColumn.from_values(header.key.encode() for header in flat),
-            value=BinaryColumn.from_values(header.value for header in flat),
+            key=BinaryColumn.from_values(map(str.encode, map(itemgetter(0), flat))),
+            value=BinaryColumn.from_values(map(itemgetter(1), flat)),
         )
 
     @classmethod

@@ -9,7 +9,7 @@ transactions and aborted transactions left.
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from streamlog.errors import (
 from streamlog.partition.segments import OffsetAndTimestamp
 from streamlog.records.builder import KeptOffsets, encode_columns
 from streamlog.records.columns import BinaryColumn, HeaderColumn, RecordColumns
-from streamlog.records.record import NO_TIMESTAMP, CompressionType, Header, TimestampType
+from streamlog.records.record import NO_TIMESTAMP, CompressionType, TimestampType
 from streamlog.records.table import BatchTable
 from streamlog.segment.txn_index import AbortedTxn
 from streamlog.topic import TopicPartition
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KafkaReader", "KafkaSource"]
 
-_PIECE_BYTES: Final = 4 << 20
+_PIECE_BYTES: Final = 2_000_000  # what is done with it stays in the cache; two batches of 1 MiB
 _PIECE_ROWS: Final = 20_000
 _ROWS_AT_FIRST: Final = 100  # records asked for, before their size is known
 _LOOK_S: Final = 0.1
@@ -72,25 +72,26 @@ class ReadRecords(NamedTuple):
         """
         from confluent_kafka import Message
 
+        count = len(messages)
         key = BinaryColumn.from_values(map(Message.key, messages))
         value = BinaryColumn.from_values(map(Message.value, messages))
         headers = _headers_of(messages, path)
-        lists = [[Header(*each) for each in some or ()] for some in headers]
-        times = np.array(list(map(Message.timestamp, messages)), np.int64).reshape(-1, 2)
-        types = _TYPES[times[:, 0]]
-        epochs = [
-            _NO_EPOCH if each is None else each for each in map(Message.leader_epoch, messages)
-        ]
+        pairs = chain.from_iterable(map(Message.timestamp, messages))
+        types, times = np.fromiter(pairs, np.int64, 2 * count).reshape(-1, 2).T
+        epochs = list(map(Message.leader_epoch, messages))
+        if None in epochs:
+            epochs = [_NO_EPOCH if each is None else each for each in epochs]
         columns = RecordColumns(
-            count=len(messages),
-            offset=np.array(list(map(Message.offset, messages)), np.int64),
-            timestamp=np.where(times[:, 0] == _NO_TYPE, NO_TIMESTAMP, times[:, 1]),
-            timestamp_type=types,
+            count=count,
+            offset=np.fromiter(map(Message.offset, messages), np.int64, count),
+            timestamp=np.where(types == _NO_TYPE, NO_TIMESTAMP, times),
+            timestamp_type=_TYPES[types],
             key=key,
             value=value,
-            headers=HeaderColumn.from_values(lists) if any(headers) else None,
+            headers=headers,
         )
-        return cls(columns, np.array(epochs, np.int64), len(key.data) + len(value.data))
+        size = len(key.data) + len(value.data)
+        return cls(columns, np.fromiter(epochs, np.int64, count), size)
 
 
 class KafkaReader:
@@ -180,14 +181,13 @@ class KafkaReader:
             consumer.close()
 
 
-def _headers_of(messages: "Sequence[Message]", path: str) -> list[Any]:
-    """Return the headers of each record, as librdkafka gives them."""
+def _headers_of(messages: "Sequence[Message]", path: str) -> HeaderColumn | None:
+    """Return the headers of all records, None if no record has any."""
     from confluent_kafka import Message
 
-    found = []
+    found: list[Any] = []
     try:
-        for each in map(Message.headers, messages):
-            found.append(each)
+        found.extend(map(Message.headers, messages))  # keeps those before a failure
     except (SystemError, UnicodeDecodeError):  # the former, up to 2.16, for the latter
         raise InvalidRecordError(
             "a header's key is not UTF-8, and confluent-kafka cannot read it",
@@ -195,7 +195,9 @@ def _headers_of(messages: "Sequence[Message]", path: str) -> list[Any]:
             offset=_offset(messages[len(found)]),
             hint="copy the log.dir of a broker instead",
         ) from None
-    return found
+    if not any(found):
+        return None
+    return HeaderColumn.from_values([some or () for some in found])
 
 
 def _offset(message: Any) -> int:
@@ -316,13 +318,14 @@ class _KafkaPartition:
         borders = _borders(records, epochs)
         for first, last in pairwise(borders):
             offsets = records.offset[first:last]
+            is_whole = first == 0 and last == records.count
             start = begin if first == 0 else int(records.offset[first - 1]) + 1
             stop = end if last == records.count else int(offsets[-1]) + 1
             epoch = int(epochs[first])
             by_broker = records.timestamp_type[first] == TimestampType.LOG_APPEND_TIME
             built = encode_columns(
                 records,
-                rows=np.arange(first, last),
+                rows=None if is_whole else np.arange(first, last),
                 compression=self._codec,
                 log_append_time=int(records.timestamp[first]) if by_broker else None,
                 kept=KeptOffsets(offsets, start, stop, epoch),
@@ -333,7 +336,7 @@ class _KafkaPartition:
             if epoch >= 0 and (not self._epochs or epoch > self._epochs[-1][0]):
                 self._epochs.append((epoch, start))
         return Piece(
-            memoryview(np.concatenate(parts)),
+            memoryview(parts[0] if len(parts) == 1 else np.concatenate(parts)),
             BatchTable.concatenate(tables),
             end,
             segment_base=begin if is_first else None,

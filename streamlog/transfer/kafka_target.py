@@ -8,7 +8,8 @@ and the offset of the last one of each lot is compared with the one that it must
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from operator import length_hint
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -222,22 +223,17 @@ class Sender:
             UnavailableError: The cluster did not take a record in time.
         """
         self._refuse_unsendable(records)
-        nothing = repeat(None, records.count)
-        rows = zip(
-            nothing if records.key is None else records.key,
-            nothing if records.value is None else records.value,
-            nothing if records.headers is None else records.headers,
-            records.timestamp.tolist(),
-            strict=False,
-        )
-        for number, (key, value, headers, timestamp) in enumerate(rows, 1):
-            is_watched = self._is_first or number % _LOT == 0 or number == records.count
-            self._produce(value, key, list(headers or ()), timestamp, is_watched=is_watched)
-            if self._is_first:  # nothing else is sent before it has arrived where it must
-                self.finish()
-                self._is_first = False
-            elif is_watched:
-                self._poll(0)
+        rows = _Rows.of(records)
+        first = 0
+        if self._is_first:  # nothing else is sent before it has arrived where it must
+            self._produce(rows.part(0, 1), is_watched=True)
+            self.finish()
+            self._is_first, first = False, 1
+        for start in range(first, records.count, _LOT):
+            last = min(start + _LOT, records.count) - 1
+            self._produce(rows.part(start, last))
+            self._produce(rows.part(last, last + 1), is_watched=True)
+            self._poll(0)
 
     def _refuse_unsendable(self, records: RecordColumns) -> None:
         """Refuse what librdkafka would change without an error."""
@@ -268,37 +264,29 @@ class Sender:
                 hint="leave out the topic, or hand the root to a broker: `streamlog handover`",
             )
 
-    def _produce(
-        self,
-        value: bytes | None,
-        key: bytes | None,
-        headers: list[Any],
-        timestamp: int,
-        *,
-        is_watched: bool,
-    ) -> None:
+    def _produce(self, rows: "_Rows", *, is_watched: bool = False) -> None:
+        """Hand records to librdkafka; nothing is done for each but the call."""
         from confluent_kafka import KafkaException
 
-        at = self._partition
+        produce, topic, partition = self._producer.produce, *self._partition
         callback = self._watch(self.end_offset) if is_watched else None
-        while True:
+        count, nothing = len(rows.values), list[Any]()
+        while rows.values:
+            left = iter(rows.values)
+            keys = repeat(None) if rows.keys is None else rows.keys
+            headed = repeat(nothing) if rows.headers is None else rows.headers
             try:
-                self._producer.produce(
-                    at.topic,
-                    value,
-                    key,
-                    at.partition,
-                    callback,
-                    timestamp=timestamp,
-                    headers=headers,
-                )
-            except BufferError:
+                for value, key, headers, time in zip(
+                    left, keys, headed, rows.timestamps, strict=False
+                ):
+                    produce(topic, value, key, partition, callback, timestamp=time, headers=headers)
+                break
+            except BufferError:  # the queue is full: this record again when there is room
+                rows = rows.part(len(rows.values) - length_hint(left) - 1, len(rows.values))
                 self._poll(_POLL_S)
-                continue
             except KafkaException as error:
                 raise failure_of(error.args[0], path=self.path) from None
-            self.end_offset += 1
-            return
+        self.end_offset += count
 
     def _watch(self, expected: int) -> Callable[["KafkaError | None", "Message"], None]:
         """Return a callback that compares the offset of a record with the one it must have."""
@@ -339,6 +327,36 @@ class Sender:
         """
         while self._awaited:
             self._poll(_POLL_S)
+
+
+class _Rows(NamedTuple):
+    """Records as librdkafka takes them; None: no record has a key, or a header."""
+
+    values: list[bytes | None]
+    keys: list[bytes | None] | None
+    headers: list[list[Any]] | None
+    timestamps: list[int]
+
+    @classmethod
+    def of(cls, records: RecordColumns) -> "_Rows":
+        """Return all fields of records as objects."""
+        key, value, headers = records.key, records.value, records.headers
+        has_headers = headers is not None and len(headers.key) > 0
+        return cls(
+            [None] * records.count if value is None else value.to_list(),
+            None if key is None or key.null_count == records.count else key.to_list(),
+            list(map(list, headers)) if headers is not None and has_headers else None,
+            records.timestamp.tolist(),
+        )
+
+    def part(self, first: int, end: int) -> "_Rows":
+        """Return some of them."""
+        return _Rows(
+            self.values[first:end],
+            None if self.keys is None else self.keys[first:end],
+            None if self.headers is None else self.headers[first:end],
+            self.timestamps[first:end],
+        )
 
 
 def _another_writer(path: str, *, got: object, expected: object = None) -> StreamLogError:

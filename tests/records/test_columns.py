@@ -50,6 +50,16 @@ def with_records(records: bytes, count: int, **fields: bytes) -> bytes:
 
 
 # ---- laws --------------------------------------------------------------------------------------
+@given(st.lists(st.none() | st.binary(max_size=3), max_size=20))
+def test_a_column_has_the_values_that_it_was_made_of(values: list[bytes | None]) -> None:
+    column = BinaryColumn.from_values(values)
+    assert column.to_list() == list(column) == values
+    assert column.null_count == values.count(None)
+    assert (column.validity is None) == (None not in values)
+    twice = BinaryColumn.concatenate([column, column])
+    assert twice.to_list() == values * 2
+
+
 @given(RECORDS, st.sampled_from(list(CompressionType)), st.integers(61, 200))
 def test_decoding_inverts_encoding(
     records: list[Record], codec: CompressionType, batch_size: int
