@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         StreamLogError,
         UnavailableError,
     )
+    from streamlog.exchange.topic_export import export_topic
     from streamlog.partition.append import AppendInfo
     from streamlog.partition.log_offsets import LogOffsets
     from streamlog.partition.read import FetchInfo, Slice
@@ -78,6 +79,7 @@ _HOME = {
     "infer_json_schema": "arrow.json_sample",
     "read_arrow": "arrow.tables",
     "write_table": "arrow.table_writer",
+    "export_topic": "exchange.topic_export",
     "StreamLogError": "errors",
     "InvalidRequestError": "errors",
     "CorruptDataError": "errors",
@@ -117,6 +119,7 @@ __all__ = [
     "infer_json_schema",
     "read_arrow",
     "write_table",
+    "export_topic",
     "StreamLogError",
     "InvalidRequestError",
     "CorruptDataError",

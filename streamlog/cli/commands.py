@@ -19,6 +19,7 @@ from streamlog.cli.verb import (
     decode_option,
     load,
     registry_option,
+    schema_options,
     verb,
 )
 
@@ -392,23 +393,7 @@ def produce() -> None:
 @decompression_option
 @decode_option
 @registry_option
-@click.option(
-    "--value-schema",
-    metavar="TEXT|@FILE",
-    help="Decode values into this schema instead of the one that wrote each of them.",
-)
-@click.option("--key-schema", metavar="TEXT|@FILE", help="The same for keys.")
-@click.option(
-    "--value-message", metavar="NAME", help="The Protobuf message. Default: the first of a schema."
-)
-@click.option("--key-message", metavar="NAME", help="The same for keys.")
-@click.option(
-    "--schema-framing",
-    type=click.Choice(("confluent", "none")),
-    default="confluent",
-    show_default=True,
-    help="Whether values begin with a zero byte and the id of their schema.",
-)
+@schema_options("Decode values into this schema instead of the one that wrote each of them.")
 @verb("cat:cat")
 def cat() -> None:
     """Print records, partition by partition, from the beginning to the current end.

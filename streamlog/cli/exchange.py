@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from streamlog.cli.decode_options import decoding_arguments
 from streamlog.cli.output import (
     PARTITION_COLUMNS,
     Column,
@@ -45,10 +46,19 @@ def export(
     isolation_level: str,
     catalog: str,
     dry_run: bool,
+    decode: tuple[str, ...],
+    **decoding: str | None,
 ) -> None:
-    """Export topics, and print what was exported of each partition."""
+    """Export topics, and print what was exported; `decoding` are the options beside `decode`."""
     span = parse_offsets(offsets, SystemClock().now_ms())
-    options = TargetOptions(file_format, columns, encoding or "utf8", target_file_size, catalog)
+    options = TargetOptions(
+        file_format,
+        columns,
+        encoding or "utf8",
+        target_file_size,
+        catalog,
+        decoding_arguments(decode, decoding),
+    )
     with _open_source(settings, source, partitions, IsolationLevel(isolation_level)) as here:
         there, read = open_target(target, options, here.partitions)
         exporter = Exporter(here, there, read, span)
@@ -67,8 +77,8 @@ def export(
     written, size = report.written
     what = f"{counted(records, 'record')} in {counted(written, there.unit)}"
     remark(settings, what if size is None else f"{what}, {human_size(size)}")
-    if report.errors:
-        raise Findings(report.errors)
+    if found := report.findings():
+        raise Findings(found)
 
 
 def _open_source(

@@ -5,7 +5,14 @@ from typing import Any, Final
 
 import click
 
-from streamlog.cli.verb import JSON_SHAPES, complete_topics, verb
+from streamlog.cli.verb import (
+    JSON_SHAPES,
+    complete_topics,
+    decode_option,
+    registry_option,
+    schema_options,
+    verb,
+)
 
 __all__ = ["EXCHANGE_COMMANDS"]
 
@@ -93,6 +100,23 @@ _catalog = click.option(
     help="Whether to leave out aborted records and stop before open transactions.",
 )
 @_catalog
+@decode_option
+@registry_option
+@schema_options("The schema that decides the types. Default: the latest one of TOPIC-value.")
+@click.option(
+    "--value-subject",
+    metavar="NAME",
+    help="Take the latest schema of this subject instead of TOPIC-value.",
+)
+@click.option("--key-subject", metavar="NAME", help="The same for keys; TOPIC-key by default.")
+@click.option(
+    "--mode",
+    type=click.Choice(("PERMISSIVE", "FAILFAST"), case_sensitive=False),
+    default="PERMISSIVE",
+    show_default=True,
+    help="What becomes of a record that cannot be decoded: a null with the reason in the column"
+    " _error, or an error that ends its partition.",
+)
 @click.option("--dry-run", is_flag=True, help="Print what would be exported; write nothing.")
 @verb("exchange:export", is_formatted=False)
 def export() -> None:
@@ -102,6 +126,8 @@ def export() -> None:
     is written twice. TARGET is a directory, for files also a URL of an object store, or
     NAMESPACE.TABLE of an Iceberg table. DIR may be a broker's log.dir; nothing there is changed.
 
+    With --decode, keys and values become typed columns, or nested JSON in ndjson.
+
     \b
     Examples:
       streamlog --path /tmp/log export orders /data/orders
@@ -109,6 +135,7 @@ def export() -> None:
       streamlog export orders /data/orders-csv --format csv --columns key,value,offset
       streamlog export orders /data/orders-delta --format delta
       streamlog export orders shop.orders --format iceberg --catalog prod
+      streamlog export orders /data/orders -s value=avro -r http://localhost:8081
       streamlog export /mnt/kafka-logs/orders-0 /data/orders-0 -o -7d
     """
 

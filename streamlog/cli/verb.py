@@ -21,6 +21,7 @@ __all__ = [
     "is_path",
     "load",
     "registry_option",
+    "schema_options",
     "verb",
 ]
 
@@ -33,7 +34,7 @@ decode_option = click.option(
     "--decode",
     multiple=True,
     metavar="[key=|value=]FORMAT",
-    help="Show keys, values or both as JSON, decoded from json, avro or protobuf.",
+    help="Decode keys, values or both from json, avro or protobuf.",
 )
 registry_option = click.option(
     "-r",
@@ -41,6 +42,38 @@ registry_option = click.option(
     metavar="URL|DIR",
     help="The schemas: a registry as Confluent's, or a directory with ID.avsc or ID.proto.",
 )
+_SCHEMA_OPTIONS = (
+    click.option("--key-schema", metavar="TEXT|@FILE", help="The same for keys."),
+    click.option(
+        "--value-message",
+        metavar="NAME",
+        help="The Protobuf message. Default: the first of a schema.",
+    ),
+    click.option("--key-message", metavar="NAME", help="The same for keys."),
+    click.option(
+        "--schema-framing",
+        type=click.Choice(("confluent", "none")),
+        default="confluent",
+        show_default=True,
+        help="Whether values begin with a zero byte and the id of their schema.",
+    ),
+)
+
+
+def schema_options(help: str) -> Callable[[Any], Any]:
+    """Return a decorator with the options beside `decode_option` and `registry_option`.
+
+    Args:
+        help: What `--value-schema` means.
+    """
+    schema = click.option("--value-schema", metavar="TEXT|@FILE", help=help)
+
+    def decorate(declaration: Any) -> Any:
+        for option in reversed((schema, *_SCHEMA_OPTIONS)):
+            declaration = option(declaration)
+        return declaration
+
+    return decorate
 
 
 def load(name: str) -> Any:

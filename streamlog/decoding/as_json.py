@@ -23,7 +23,7 @@ from streamlog.decoding.writer_schemas import WriterSchemas
 from streamlog.errors import InvalidOptionError
 from streamlog.fs.local import LocalFileSystem
 
-__all__ = ["FieldDecoder"]
+__all__ = ["FieldDecoder", "json_value"]
 
 _NO_HEADER: Final = "no header of a schema registry: expected a zero byte and a schema id"
 
@@ -109,7 +109,7 @@ class FieldDecoder:
             return [None] * len(values), [decoder] * len(values)
         decoded = decoder.decode(values)
         kind = decoder.arrow_type
-        shown = [_shown(value, kind) for value in decoded.values.to_pylist()]
+        shown = [json_value(value, kind) for value in decoded.values.to_pylist()]
         return shown, decoded.errors.to_pylist()
 
 
@@ -147,16 +147,16 @@ def _float(value: float) -> float | str:
     return value if np.isfinite(value) else json.dumps(value)
 
 
-def _shown(value: Any, kind: pa.DataType) -> Any:
+def json_value(value: Any, kind: pa.DataType) -> Any:
     """Return a value of a column as JSON has it; JSON.md has the table."""
     if value is None:
         return None
     if pa.types.is_struct(kind):
-        return {each.name: _shown(value[each.name], each.type) for each in kind}
+        return {each.name: json_value(value[each.name], each.type) for each in kind}
     if pa.types.is_map(kind):
-        return {_name(key): _shown(item, kind.item_type) for key, item in value}
+        return {_name(key): json_value(item, kind.item_type) for key, item in value}
     if pa.types.is_list(kind):
-        return [_shown(item, kind.value_type) for item in value]
+        return [json_value(item, kind.value_type) for item in value]
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, float):

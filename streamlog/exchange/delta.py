@@ -36,7 +36,7 @@ class DeltaTarget(TableTarget):
 
     Args:
         path: Its directory or URL.
-        columns: Its columns.
+        schema: Its columns.
         file_size: Target size of its files in bytes.
         partitions: The partitions whose positions `look` asks for: a table cannot list them.
         storage_options: Settings of the object store for delta-rs; the environment by default.
@@ -45,23 +45,24 @@ class DeltaTarget(TableTarget):
     def __init__(
         self,
         path: str,
-        columns: tuple[str, ...],
+        schema: pa.Schema,
         file_size: int,
         *,
         partitions: list[TopicPartition],
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(path, columns, file_size)
+        super().__init__(path, schema, file_size)
         self._deltalake = load_library("deltalake", _PURPOSE)
         self._partitions = partitions
         self._options = dict(storage_options or {})
         self._table: Any = None
+        self._has_new_fields = False
 
     def _load(self, topic_ids: Mapping[str, str] | None) -> Exported | None:
         self._table = self._open()
         if self._table is None:
             return None
-        self._check_columns([each.name for each in self._table.schema().fields])
+        self._has_new_fields = bool(self._added_fields(pa.schema(self._table.schema().to_arrow())))
         for topic, topic_id in (topic_ids or {}).items():
             known = self._table.transaction_version(_topic_app(topic))
             if known is not None and topic_id and known != _hash(topic_id):
@@ -105,13 +106,14 @@ class DeltaTarget(TableTarget):
                 self._name if self._table is None else self._table,
                 rows,
                 mode="append" if self._table is not None else "error",
+                schema_mode="merge" if self._has_new_fields else None,
                 target_file_size=self._file_size,
                 storage_options=self._options or None,
                 commit_properties=properties,
             )
         except Exception as error:
             raise delta_failure(error, "commit", self._name) from error
-        self._table = self._open()
+        self._table, self._has_new_fields = self._open(), False
 
 
 def _app(partition: TopicPartition, what: str) -> str:

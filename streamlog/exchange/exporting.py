@@ -12,9 +12,13 @@ commit that holds the rows.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from streamlog.arrow.log_view import OffsetRange
-from streamlog.errors import StreamLogError
-from streamlog.exchange.batches import last_offset
+from streamlog.arrow.schema import ERROR
+from streamlog.errors import CorruptRecordError, StreamLogError
+from streamlog.exchange.batches import last_offset, offsets_of
+from streamlog.exchange.export_columns import ExportColumns
 from streamlog.exchange.source import ExportSource
 from streamlog.exchange.target import ExportSteps, ExportTarget
 from streamlog.root.offset_specs import Span
@@ -41,11 +45,37 @@ class ExportReport:
         partitions: Each partition.
         errors: Why partitions were not exported to their end.
         written: The files or commits.
+        undecoded: How many of the exported records could not be decoded.
+        first_undecoded: The error of the first one.
     """
 
     partitions: list[ExportedPartition] = field(default_factory=list)
     errors: list[StreamLogError] = field(default_factory=list)
     written: ExportSteps = field(default_factory=ExportSteps)
+    undecoded: int = 0
+    first_undecoded: CorruptRecordError | None = None
+
+    def note_undecoded(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
+        """Count the records of a batch that could not be decoded."""
+        place = batch.schema.get_field_index(ERROR)
+        if place < 0 or batch.column(place).null_count == batch.num_rows:
+            return
+        errors = batch.column(place)
+        self.undecoded += batch.num_rows - errors.null_count
+        if self.first_undecoded is None:
+            row = errors.is_valid().index(True).as_py()
+            self.first_undecoded = CorruptRecordError(
+                f"a record of {partition} cannot be decoded",
+                offset=int(offsets_of(batch)[row]),
+                got=errors[row]["message"].as_py(),
+            )
+
+    def findings(self) -> list[StreamLogError]:
+        """Return all that was not exported as it should be."""
+        first = self.first_undecoded
+        if first is not None and self.undecoded > 1:
+            first.what = f"{self.undecoded} records cannot be decoded; the first: {first.what}"
+        return [*self.errors, *([] if first is None else [first])]
 
 
 class Exporter:
@@ -54,7 +84,7 @@ class Exporter:
     Args:
         source: Where from.
         target: Where to.
-        columns: The columns to read, in the order of the schema; `offset` is among them.
+        columns: What to read, and how to decode it.
         span: Where partitions begin that the target has nothing of, and where all end.
     """
 
@@ -62,7 +92,7 @@ class Exporter:
         self,
         source: ExportSource,
         target: ExportTarget,
-        columns: tuple[str, ...],
+        columns: ExportColumns,
         span: Span | None = None,
     ) -> None:
         self._source, self._target = source, target
@@ -104,7 +134,7 @@ class Exporter:
         sizes = [self._source.size_of(part) for part in ranges]
         on_size(sum(sizes))
         for part, size in zip(ranges, sizes, strict=True):
-            report.partitions.append(self._export(part, size, on_progress, report.errors))
+            report.partitions.append(self._export(part, size, on_progress, report))
         report.written = self._target.finish()
         return report
 
@@ -117,17 +147,17 @@ class Exporter:
         part: OffsetRange,
         size: int,
         on_progress: Callable[[int], None],
-        errors: list[StreamLogError],
+        report: ExportReport,
     ) -> ExportedPartition:
         partition, end = part.topic_partition, part.end_offset
         records, at, done = 0, part.start_offset, 0
         if part.length > 0:
-            batches = self._source.read(part, self._columns)
+            batches = self._columns.read(self._source, part)
             while True:
                 try:
                     batch = next(batches, None)
                 except StreamLogError as error:
-                    errors.append(error)
+                    report.errors.append(error)
                     end = at
                     break
                 if batch is None:
@@ -135,6 +165,7 @@ class Exporter:
                 if batch.num_rows == 0:
                     continue
                 self._target.write(partition, batch)
+                report.note_undecoded(partition, batch)
                 records += batch.num_rows
                 at = last_offset(batch) + 1
                 share = size * (at - part.start_offset) // part.length

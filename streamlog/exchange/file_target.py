@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from streamlog.arrow.schema import ERROR
 from streamlog.errors import (
     CorruptCheckpointError,
     FencedError,
@@ -19,6 +20,7 @@ from streamlog.errors import (
     InvalidRequestError,
 )
 from streamlog.exchange.batches import last_offset, offsets_of, pieces
+from streamlog.exchange.export_columns import ExportColumns
 from streamlog.exchange.formats import FILE_FORMATS, FileShape, FormatWriter
 from streamlog.exchange.places import ExportPlace, NewFile
 from streamlog.exchange.positions import (
@@ -58,6 +60,7 @@ class Note:
             "format": self.shape.format,
             "encoding": self.shape.encoding,
             "columns": list(self.shape.columns),
+            **({"decoded": dict(self.shape.decoded)} if self.shape.decoded else {}),
             "topics": dict(sorted(self.topic_ids.items())),
         }
         return json.dumps(content, indent=2).encode() + b"\n"
@@ -74,11 +77,15 @@ class Note:
             if found["version"] != _VERSION:
                 raise ValueError(f"version {found['version']}")
             columns, topics = found["columns"], found["topics"]
+            decoded = found.get("decoded", {})
             texts = [found["format"], found["encoding"], *columns, *topics, *topics.values()]
+            texts += [*decoded, *decoded.values()]
             if not all(isinstance(each, str) for each in texts):
                 raise ValueError("a field that is no text")
-            shape = FileShape.of(found["format"], ",".join(columns), found["encoding"])
-            return cls(shape, topics)
+            names = ",".join(columns)
+            has_errors = ERROR in columns
+            shape = FileShape.of(found["format"], names, found["encoding"], is_decoded=has_errors)
+            return cls(shape._replace(decoded=tuple(decoded.items())), topics)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             what = f"{type(error).__name__}: {error}"[:200]
         except InvalidOptionError as error:
@@ -113,6 +120,7 @@ class FileTarget:
     Args:
         place: Where to.
         shape: Format, columns and encoding.
+        columns: The columns that will be written.
         file_size: Size in bytes at which a file is complete and the next one begins. A file may
             exceed it by one row group of Parquet, or one batch of records.
     """
@@ -120,13 +128,18 @@ class FileTarget:
     unit = "file"
 
     def __init__(
-        self, place: ExportPlace, shape: FileShape, file_size: int = DEFAULT_FILE_SIZE
+        self,
+        place: ExportPlace,
+        shape: FileShape,
+        columns: ExportColumns,
+        file_size: int = DEFAULT_FILE_SIZE,
     ) -> None:
         if not 1 <= file_size <= place.largest:
             raise InvalidOptionError(
                 "invalid target file size", got=file_size, expected=f"1 to {place.largest} bytes"
             )
-        self._place, self._shape, self._file_size = place, shape, file_size
+        self._place, self._file_size = place, file_size
+        self._shape, self._columns = shape.with_types(columns), columns
         self._epoch_before: EpochBefore = lambda partition, offset: -1
         self._open: _Open | None = None
         self._next: dict[TopicPartition, int] = {}  # what the names say, by this process
@@ -166,7 +179,7 @@ class FileTarget:
                 path=self._place.name,
                 got=_shown(self._shape),
                 expected=_shown(note.shape),
-                hint="pass the same options, or export into another directory",
+                hint="pass the same options and schemas, or export into another directory",
             )
         return Exported(note.topic_ids, positions_in(files, where=self._place.name))
 
@@ -209,7 +222,7 @@ class FileTarget:
             file = self._place.create(file_front(partition, first))
             current = self._open = _Open(file, partition, first)
             make = FILE_FORMATS[self._shape.format]
-            current.writer = make(current.stream, self._shape, self._file_size)
+            current.writer = make(current.stream, self._shape, self._columns, self._file_size)
         return self._open
 
     def end(self, partition: TopicPartition, offset: int) -> None:
@@ -265,4 +278,6 @@ class FileTarget:
 
 
 def _shown(shape: FileShape) -> str:
-    return f"{shape.format}, {shape.encoding}, columns {', '.join(shape.columns)}"
+    types = dict(shape.decoded)
+    names = [f"{name} ({types[name]})" if name in types else name for name in shape.columns]
+    return f"{shape.format}, {shape.encoding}, columns {', '.join(names)}"

@@ -2,19 +2,22 @@
 
 import io
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from streamlog.arrow.schema import COLUMN_NAMES, arrow_schema, choose_columns
+from streamlog.arrow.schema import COLUMN_NAMES, ERROR, choose_columns
 from streamlog.errors import InvalidOptionError
+from streamlog.exchange.column_types import describe
+from streamlog.exchange.decoded_text import as_cells, as_decoded_json_lines, cell_type
+from streamlog.exchange.export_columns import ExportColumns
 from streamlog.exchange.text import as_json_lines, as_text, text_schema
 from streamlog.records.json_objects import ENCODINGS
 from streamlog.topic import TopicPartition
 
-__all__ = ["FILE_FORMATS", "FormatWriter", "FileShape", "read_columns_of"]
+__all__ = ["FILE_FORMATS", "FileShape", "FormatWriter"]
 
 _ROW_GROUP_BYTES: Final = 32 << 20  # of Arrow: small enough to keep, large enough to compress
 _COMPRESSION: Final = "zstd"
@@ -27,20 +30,25 @@ class FileShape(NamedTuple):
         format: `ndjson`, `csv` or `parquet`.
         columns: The columns, in the order of the schema.
         encoding: Of keys, values and header values in text: `utf8`, `base64` or `hex`.
+        decoded: The names of decoded columns, with their types as text.
     """
 
     format: str
     columns: tuple[str, ...]
     encoding: str = "utf8"
+    decoded: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, format: str, columns: str | None, encoding: str = "utf8") -> "FileShape":
-        """Return the shape for options as a user gives them.
+    def of(
+        cls, format: str, columns: str | None, encoding: str = "utf8", *, is_decoded: bool = False
+    ) -> "FileShape":
+        """Return the shape for options as a user gives them, without the types of decoded columns.
 
         Args:
             format: The format.
             columns: Names of columns, separated by commas; None: all, with headers.
             encoding: The encoding.
+            is_decoded: Whether keys or values are decoded, so that there is a column `_error`.
 
         Raises:
             InvalidOptionError: A value is unknown, or does not go together with another one.
@@ -51,23 +59,34 @@ class FileShape(NamedTuple):
                 got=f"{format}, {encoding}",
                 expected=f"{', '.join(FILE_FORMATS)}; {', '.join(ENCODINGS)}",
             )
-        chosen = choose_columns(columns, include_headers=columns is None)
-        if format == "ndjson" and chosen != COLUMN_NAMES:
+        chosen = choose_columns(columns, include_headers=columns is None, has_errors=is_decoded)
+        if format == "ndjson" and chosen not in (COLUMN_NAMES, (*COLUMN_NAMES, ERROR)):
             raise InvalidOptionError(
                 "ndjson has all columns, as `cat` prints them",
                 got=f"columns {', '.join(chosen)}",
                 hint="omit --columns, or export to CSV or Parquet",
             )
-        if format == "csv" and len(text_schema(chosen, encoding)) < 2:
-            raise InvalidOptionError(
-                "CSV with a single column cannot tell a null from an empty line",
-                got=f"column {chosen[0]}",
-                expected="two columns or more",
-                hint=f"--columns {chosen[0]},offset",
-            )
         if format == "parquet" and encoding != "utf8":
             raise InvalidOptionError("Parquet holds bytes as they are", got=f"encoding {encoding}")
         return cls(format, chosen, encoding)
+
+    def with_types(self, columns: ExportColumns) -> "FileShape":
+        """Return the shape with the types of decoded columns.
+
+        Raises:
+            InvalidOptionError: It is CSV with a single column.
+        """
+        if self.format == "csv":
+            cells = dict.fromkeys(columns.decoded, pa.string())
+            if len(text_schema(self.columns, self.encoding, cells)) < 2:
+                raise InvalidOptionError(
+                    "CSV with a single column cannot tell a null from an empty line",
+                    got=f"column {self.columns[0]}",
+                    expected="two columns or more",
+                    hint=f"--columns {self.columns[0]},offset",
+                )
+        decoded = tuple((name, describe(kind)) for name, kind in columns.decoded.items())
+        return self._replace(decoded=decoded)
 
 
 class FormatWriter(Protocol):
@@ -82,32 +101,40 @@ class FormatWriter(Protocol):
         ...
 
 
-def read_columns_of(columns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the columns to read: the chosen ones, and the offset, which names files."""
-    return tuple(each for each in COLUMN_NAMES if each in columns or each == "offset")
-
-
 class _Ndjson:
-    def __init__(self, stream: io.BufferedIOBase, shape: FileShape, size: int) -> None:
-        self._stream, self._shape = stream, shape
+    def __init__(
+        self, stream: io.BufferedIOBase, shape: FileShape, columns: ExportColumns, size: int
+    ) -> None:
+        self._stream, self._shape, self._decoded = stream, shape, list(columns.decoded)
 
     def write(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
-        self._stream.write(as_json_lines(batch, partition, self._shape.encoding))
+        if self._decoded:
+            encoding = self._shape.encoding
+            lines = as_decoded_json_lines(batch, partition, encoding, self._decoded)
+        else:
+            lines = as_json_lines(batch, partition, self._shape.encoding)
+        self._stream.write(lines)
 
     def close(self) -> None:
         self._stream.flush()
 
 
 class _Csv:
-    def __init__(self, stream: io.BufferedIOBase, shape: FileShape, size: int) -> None:
+    def __init__(
+        self, stream: io.BufferedIOBase, shape: FileShape, columns: ExportColumns, size: int
+    ) -> None:
         self._stream, self._shape = stream, shape
-        schema = text_schema(shape.columns, shape.encoding)
+        self._cells = [each for each in (*columns.decoded, ERROR) if each in shape.columns]
+        types = {name: cell_type(columns.schema.field(name).type) for name in self._cells}
+        schema = text_schema(shape.columns, shape.encoding, types)
         # Text is always quoted and null never is, so null and empty differ.
         options = pa_csv.WriteOptions(include_header=True, quoting_style="needed")
         self._writer = pa_csv.CSVWriter(stream, schema, write_options=options)
 
     def write(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(as_text(batch, self._shape.columns, self._shape.encoding))
+        cells = as_cells(batch, self._cells)
+        rows = as_text(batch, self._shape.columns, self._shape.encoding, cells)
+        self._writer.write_batch(rows)
 
     def close(self) -> None:
         self._writer.close()
@@ -115,9 +142,10 @@ class _Csv:
 
 
 class _Parquet:
-    def __init__(self, stream: io.BufferedIOBase, shape: FileShape, size: int) -> None:
-        self._stream = stream
-        self._schema = arrow_schema(shape.columns)
+    def __init__(
+        self, stream: io.BufferedIOBase, shape: FileShape, columns: ExportColumns, size: int
+    ) -> None:
+        self._stream, self._schema = stream, columns.schema
         self._group_bytes = min(_ROW_GROUP_BYTES, size)
         self._writer = pq.ParquetWriter(stream, self._schema, compression=_COMPRESSION)
         self._waiting: list[pa.RecordBatch] = []
@@ -140,7 +168,8 @@ class _Parquet:
         self._stream.flush()
 
 
-FILE_FORMATS: Final[dict[str, Callable[[io.BufferedIOBase, FileShape, int], FormatWriter]]] = {
+_Open: TypeAlias = Callable[[io.BufferedIOBase, FileShape, ExportColumns, int], FormatWriter]
+FILE_FORMATS: Final[dict[str, _Open]] = {
     "ndjson": _Ndjson,
     "csv": _Csv,
     "parquet": _Parquet,

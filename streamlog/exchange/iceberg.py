@@ -66,14 +66,12 @@ class IcebergTarget(TableTarget):
     Args:
         catalog: The open catalog.
         identifier: `NAMESPACE.TABLE`.
-        columns: Its columns.
+        schema: Its columns.
         file_size: Target size of its files in bytes; of a table that this creates.
     """
 
-    def __init__(
-        self, catalog: Any, identifier: str, columns: tuple[str, ...], file_size: int
-    ) -> None:
-        super().__init__(identifier, columns, file_size)
+    def __init__(self, catalog: Any, identifier: str, schema: pa.Schema, file_size: int) -> None:
+        super().__init__(identifier, schema, file_size)
         if identifier.count(".") < 1 or not all(identifier.split(".")):
             raise InvalidOptionError(
                 "an Iceberg table is named with its namespace",
@@ -81,7 +79,7 @@ class IcebergTarget(TableTarget):
                 expected="NAMESPACE.TABLE",
             )
         self._catalog, self._table = catalog, None
-        self._state = Exported({}, {})
+        self._state, self._has_new_fields = Exported({}, {}), False
 
     def _load(self, topic_ids: Mapping[str, str] | None) -> Exported | None:
         exceptions = load_library("pyiceberg.exceptions", _PURPOSE)
@@ -92,7 +90,7 @@ class IcebergTarget(TableTarget):
         except Exception as error:
             raise iceberg_failure(error, "open", self._name) from error
         self._table = table
-        self._check_columns(list(table.schema().as_arrow().names))
+        self._has_new_fields = bool(self._added_fields(table.schema().as_arrow()))
         self._state = _state_of(table, self._name)
         for topic, topic_id in (topic_ids or {}).items():
             self._check_topic(topic, topic_id, self._state.topic_ids.get(topic, ""))
@@ -114,6 +112,9 @@ class IcebergTarget(TableTarget):
                 # Of this object only; the table keeps its property.
                 table.metadata.properties[_RETRIES] = "0"
                 with table.transaction() as transaction:
+                    if self._has_new_fields:
+                        with transaction.update_schema() as update:
+                            update.union_by_name(rows.schema)
                     transaction.append(rows, snapshot_properties={_KEY: text})
                     transaction.set_properties({_KEY: text})
             except exceptions.CommitFailedException as error:
@@ -128,7 +129,7 @@ class IcebergTarget(TableTarget):
             except Exception as error:
                 raise iceberg_failure(error, "commit", self._name) from error
             else:
-                self._state = after
+                self._state, self._has_new_fields = after, False
                 self._table = self._catalog.load_table(self._name)
                 return
 

@@ -6,15 +6,16 @@ from typing import Final
 
 import pyarrow as pa
 
-from streamlog.arrow.schema import arrow_schema
 from streamlog.errors import InconsistentTopicIdError, InvalidOptionError, InvalidRequestError
 from streamlog.exchange.batches import last_offset, pieces
+from streamlog.exchange.column_types import added_fields
 from streamlog.exchange.positions import ExportPosition
 from streamlog.exchange.target import EpochBefore, Exported, ExportSteps
 from streamlog.topic import TopicPartition
 
 __all__ = ["TableTarget"]
 
+_TYPED: Final = ("key", "value")  # columns that may be decoded
 _ARROW_PER_FILE: Final = 2  # bytes of Arrow that become about one byte of Parquet, at least
 
 
@@ -23,19 +24,19 @@ class TableTarget(ABC):
 
     Args:
         name: The table, for errors.
-        columns: The columns of the table, in the order of the schema.
+        schema: The columns of the table.
         file_size: Target size of the table's files in bytes. A commit has about twice as many bytes
             of Arrow, all of which are held in memory.
     """
 
     unit = "commit"
 
-    def __init__(self, name: str, columns: tuple[str, ...], file_size: int) -> None:
+    def __init__(self, name: str, schema: pa.Schema, file_size: int) -> None:
         if not 1 <= file_size <= 1 << 40:
             raise InvalidOptionError(
                 "invalid target file size", got=file_size, expected="1 byte to 1 TiB"
             )
-        self._name, self._schema = name, arrow_schema(columns)
+        self._name, self._schema = name, schema
         self._file_size, self._commit_bytes = file_size, file_size * _ARROW_PER_FILE
         self._epoch_before: EpochBefore = lambda partition, offset: -1
         self._rows: list[pa.RecordBatch] = []
@@ -126,13 +127,27 @@ class TableTarget(ABC):
                 hint="export it to another table",
             )
 
-    def _check_columns(self, names: list[str]) -> None:
-        """Raise if a table has other columns than are exported."""
-        if set(names) != set(self._schema.names):
+    def _added_fields(self, there: pa.Schema) -> list[str]:
+        """Return the fields of keys and values that a table does not have yet.
+
+        Raises:
+            InvalidRequestError: It has other columns, or other types of keys or values.
+        """
+        if set(there.names) != set(self._schema.names):
             raise InvalidRequestError(
                 "the table has other columns than are exported",
                 path=self._name,
-                got=", ".join(names),
+                got=", ".join(there.names),
                 expected=", ".join(self._schema.names),
                 hint="pass --columns with those of the table, or export to another table",
             )
+        added: list[str] = []
+        for name in _TYPED:
+            if name in there.names:
+                old, new = there.field(name).type, self._schema.field(name).type
+                try:
+                    added += added_fields(old, new, name)
+                except InvalidRequestError as error:
+                    error.path = self._name
+                    raise
+        return added

@@ -2,10 +2,12 @@
 
 from typing import Final, NamedTuple
 
+from streamlog.arrow.decoding_arguments import DecodingArguments
 from streamlog.arrow.schema import choose_columns
 from streamlog.errors import InvalidOptionError
+from streamlog.exchange.export_columns import ExportColumns
 from streamlog.exchange.file_target import DEFAULT_FILE_SIZE, FileTarget
-from streamlog.exchange.formats import FILE_FORMATS, FileShape, read_columns_of
+from streamlog.exchange.formats import FILE_FORMATS, FileShape
 from streamlog.exchange.places import open_place
 from streamlog.exchange.target import ExportTarget
 from streamlog.fs.api import FileSystem
@@ -27,6 +29,7 @@ class TargetOptions(NamedTuple):
         encoding: Of keys and values in text: `utf8`, `base64` or `hex`.
         file_size: Target size of files in bytes.
         catalog: Name of pyiceberg's catalog.
+        decoding: How keys and values are decoded; None: they stay bytes.
     """
 
     format: str = "parquet"
@@ -34,6 +37,7 @@ class TargetOptions(NamedTuple):
     encoding: str = "utf8"
     file_size: int = DEFAULT_FILE_SIZE
     catalog: str = "default"
+    decoding: DecodingArguments | None = None
 
 
 def open_target(
@@ -42,7 +46,7 @@ def open_target(
     partitions: list[TopicPartition],
     *,
     fs: FileSystem | None = None,
-) -> tuple[ExportTarget, tuple[str, ...]]:
+) -> tuple[ExportTarget, ExportColumns]:
     """Return a target, and the columns to read for it.
 
     Args:
@@ -53,31 +57,50 @@ def open_target(
 
     Raises:
         InvalidRequestError: An option is invalid, or a library is not installed.
+        UnknownSchemaError: The schema registry does not know the subject.
+        RegistryError: It cannot be reached.
     """
-    if options.format in FILE_FORMATS:
-        _check_name(target, options.format)
-        shape = FileShape.of(options.format, options.columns, options.encoding)
-        place = open_place(target, fs=fs)
-        return FileTarget(place, shape, options.file_size), read_columns_of(shape.columns)
-    if options.format not in TABLE_FORMATS:
+    format = options.format
+    if format not in FORMATS:
         raise InvalidOptionError(
-            "unknown format of an export", got=options.format, expected=", ".join(FORMATS)
+            "unknown format of an export", got=format, expected=", ".join(FORMATS)
         )
+    decoding = None
+    if options.decoding is not None:
+        topics = {each.topic for each in partitions}
+        decoding = options.decoding.resolve(topics.pop() if len(topics) == 1 else None)
+    if format in FILE_FORMATS:
+        _check_name(target, format)
+        shape = FileShape.of(
+            format, options.columns, options.encoding, is_decoded=decoding is not None
+        )
+        columns = ExportColumns(shape.columns, format, decoding)
+        return FileTarget(open_place(target, fs=fs), shape, columns, options.file_size), columns
     if options.encoding != "utf8":
         raise InvalidOptionError(
             "a table holds bytes as they are", got=f"encoding {options.encoding}"
         )
-    columns = choose_columns(options.columns, include_headers=options.columns is None)
-    read = read_columns_of(columns)
+    wanted = choose_columns(
+        options.columns,
+        include_headers=options.columns is None,
+        has_errors=decoding is not None,
+    )
+    columns = ExportColumns(wanted, format, decoding)
+    return _open_table(target, options, columns, partitions), columns
+
+
+def _open_table(
+    target: str, options: TargetOptions, columns: ExportColumns, partitions: list[TopicPartition]
+) -> ExportTarget:
     if options.format == "delta":
         from streamlog.exchange.delta import DeltaTarget
 
         path = absolute(target)
-        return DeltaTarget(path, columns, options.file_size, partitions=partitions), read
+        return DeltaTarget(path, columns.schema, options.file_size, partitions=partitions)
     from streamlog.exchange.iceberg import IcebergTarget, open_catalog
 
     catalog = open_catalog(options.catalog)
-    return IcebergTarget(catalog, target, columns, options.file_size), read
+    return IcebergTarget(catalog, target, columns.schema, options.file_size)
 
 
 def _check_name(target: str, wanted: str) -> None:

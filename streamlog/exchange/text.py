@@ -8,6 +8,8 @@
 Null and empty differ: null is no text at all, and empty is text of length 0, which CSV quotes.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -31,9 +33,12 @@ __all__ = [
     "BINARY",
     "as_json_lines",
     "as_text",
+    "bytes_as_text",
+    "check_size",
     "decoded",
     "from_milliseconds",
     "milliseconds",
+    "quoted",
     "text_schema",
 ]
 
@@ -44,36 +49,49 @@ _BASE64: Final = ENCODINGS.index("base64")
 _WORST: Final = 6  # bytes of JSON per byte of text
 _HEADER_SIZE: Final = 64  # names and punctuation of one header
 _MS_PER_US: Final = 1000
+_NONE: Final[Mapping[str, pa.Array]] = MappingProxyType({})
 
 
 # ---- to text ---------------------------------------------------------------------------------
-def text_schema(columns: tuple[str, ...], encoding: str) -> pa.Schema:
-    """Return the schema of `as_text`."""
+def text_schema(
+    columns: tuple[str, ...], encoding: str, cells: Mapping[str, pa.DataType] = _NONE
+) -> pa.Schema:
+    """Return the schema of `as_text`, with the types of its `cells`."""
     kinds = {"partition": pa.int32(), "offset": pa.int64(), "timestamp": pa.int64()}
     kinds["timestampType"] = pa.int32()
+    kinds |= cells
     fields = []
     for name in columns:
         fields.append((name, kinds.get(name, pa.string())))
-        if name in BINARY and encoding == "utf8":
+        if name in BINARY and encoding == "utf8" and name not in cells:
             fields.append((name + BASE64_SUFFIX, pa.string()))
     return pa.schema(fields)
 
 
-def as_text(batch: pa.RecordBatch, columns: tuple[str, ...], encoding: str) -> pa.RecordBatch:
+def as_text(
+    batch: pa.RecordBatch,
+    columns: tuple[str, ...],
+    encoding: str,
+    cells: Mapping[str, pa.Array] = _NONE,
+) -> pa.RecordBatch:
     """Return records with text in place of bytes, headers and times.
 
     Args:
         batch: Records with the columns of `read_table`.
         columns: The columns to keep.
         encoding: `utf8`, `base64` or `hex`, of keys, values and header values.
+        cells: Columns that are cells of CSV already; those of the batch are not looked at.
 
     Raises:
         LimitExceededError: The text of a column does not fit into one batch.
     """
     at = ENCODINGS.index(encoding)
-    view = _view(batch)
+    view = _view(_without(batch, cells))
     arrays: list[pa.Array] = []
     for name in columns:
+        if name in cells:
+            arrays.append(cells[name])
+            continue
         column = batch.column(batch.schema.get_field_index(name))
         if name in BINARY:
             arrays += _binary_as_text(view.key if name == "key" else view.value, len(column), at)
@@ -81,18 +99,29 @@ def as_text(batch: pa.RecordBatch, columns: tuple[str, ...], encoding: str) -> p
             arrays.append(_headers_as_text(view.headers, len(column), at))
         else:
             arrays.append(milliseconds(column) if name == "timestamp" else column)
-    return pa.RecordBatch.from_arrays(arrays, schema=text_schema(columns, encoding))
+    types = {name: each.type for name, each in cells.items()}
+    return pa.RecordBatch.from_arrays(arrays, schema=text_schema(columns, encoding, types))
 
 
-def as_json_lines(batch: pa.RecordBatch, partition: TopicPartition, encoding: str) -> memoryview:
+def as_json_lines(
+    batch: pa.RecordBatch,
+    partition: TopicPartition,
+    encoding: str,
+    fields: Mapping[str, pa.Array] = _NONE,
+    rest: pa.Array | None = None,
+) -> memoryview:
     """Return records as the lines that `cat --format ndjson` prints.
 
     Args:
         batch: Records with all columns of `read_table`, headers included.
         partition: Their partition.
         encoding: `utf8`, `base64` or `hex`.
+        fields: Keys or values that are JSON already, with the comma and the name before them; those
+            of the batch are not looked at.
+        rest: Text for the end of each object; null for none.
     """
-    view = _view(batch)
+    view = _view(_without(batch, fields))
+    written = {name: _flat(each) for name, each in fields.items()}
     kind = batch.column(batch.schema.get_field_index("timestampType"))
     offset = batch.column(batch.schema.get_field_index("offset"))
     time = milliseconds(batch.column(batch.schema.get_field_index("timestamp")))
@@ -101,11 +130,26 @@ def as_json_lines(batch: pa.RecordBatch, partition: TopicPartition, encoding: st
         offset=_numbers(offset, np.dtype(np.int64)),
         timestamp=_numbers(time, np.dtype(np.int64)),
         timestamp_type=_numbers(kind, np.dtype(np.int32)),
-        key=view.key if view.key is not None else _nulls(batch.num_rows),
-        value=view.value,
+        key=written.get("key", view.key if view.key is not None else _nulls(batch.num_rows)),
+        value=written.get("value", view.value),
         headers=view.headers,
     )
-    return format_records(columns, partition, encoding=encoding)
+    ending = None if rest is None else _flat(rest)
+    return format_records(columns, partition, encoding=encoding, written=[*written], rest=ending)
+
+
+def bytes_as_text(column: pa.Array, encoding: str) -> list[pa.Array]:
+    """Return one column of text; in UTF-8 a second one, in base64, for what is not."""
+    return _binary_as_text(_flat(column), len(column), ENCODINGS.index(encoding))
+
+
+def _without(batch: pa.RecordBatch, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    return batch.select([each for each in batch.schema.names if each not in columns])
+
+
+def _flat(column: pa.Array) -> BinaryColumn:
+    batch = pa.RecordBatch.from_arrays([column], ["value"])
+    return view_columns(batch, SinkSchema(0, None, None, None, None, None)).value
 
 
 def milliseconds(column: pa.Array) -> pa.Array:
@@ -204,11 +248,28 @@ def _encoded(column: BinaryColumn, encoding: int) -> pa.Array:
     count = len(column)
     size = int(column.offsets[-1]) - int(column.offsets[0])
     room = 4 * count + 2 * size
-    _check_size(room)
+    check_size(room)
     offsets, out = np.zeros(count + 1, np.int32), np.empty(room, np.uint8)
     written = encode_values(offsets, out, _arrays(column), encoding)
     text = BinaryColumn(offsets, out[:written], column.validity, column.null_count)
     return _string(text, _valid(column, count))
+
+
+def quoted(column: pa.Array) -> pa.Array:
+    """Return text as JSON strings; null stays null.
+
+    Raises:
+        LimitExceededError: They do not fit into one column.
+    """
+    from streamlog.exchange.text_kernels import quote_values
+
+    flat, count = _flat(column), len(column)
+    room = 2 * count + _WORST * (int(flat.offsets[-1]) - int(flat.offsets[0]))
+    check_size(room)
+    offsets, out = np.zeros(count + 1, np.int32), np.empty(room, np.uint8)
+    written = quote_values(offsets, out, _arrays(flat))
+    text = BinaryColumn(offsets, out[:written], flat.validity, flat.null_count)
+    return _string(text, _valid(text, count))
 
 
 def _headers_as_text(headers: HeaderColumn | None, count: int, encoding: int) -> pa.Array:
@@ -218,7 +279,7 @@ def _headers_as_text(headers: HeaderColumn | None, count: int, encoding: int) ->
         return pa.nulls(count, pa.string())
     room = 2 * count + len(headers.key) * _HEADER_SIZE
     room += _WORST * (len(headers.key.data) + len(headers.value.data))
-    _check_size(room)
+    check_size(room)
     offsets, out = np.zeros(count + 1, np.int32), np.empty(room, np.uint8)
     runs = read_only(headers.offsets, np.int32)
     written = encode_headers(
@@ -227,7 +288,8 @@ def _headers_as_text(headers: HeaderColumn | None, count: int, encoding: int) ->
     return _string(BinaryColumn(offsets, out[:written]), np.diff(runs) > 0)
 
 
-def _check_size(size: int) -> None:
+def check_size(size: int) -> None:
+    """Raise `LimitExceededError` if so many bytes of text do not fit into a column."""
     if size > MAX_INT32:
         raise LimitExceededError(
             "records are too large to write them as text",

@@ -15,9 +15,10 @@ from streamlog.records.json_kernels import (
     write_base64_digits,
     write_headers,
     write_hex_digits,
+    write_text,
 )
 
-__all__ = ["encode_headers", "encode_values", "mark_invalid"]
+__all__ = ["encode_headers", "encode_values", "mark_invalid", "quote_values"]
 
 
 @kernel
@@ -94,5 +95,28 @@ def encode_headers(
         out_offsets[row] = at
         if runs[row + 1] > runs[row]:
             at = write_headers(out, at, keys, values, runs[row], runs[row + 1], encoding)
+    out_offsets[out_offsets.size - 1] = at
+    return at
+
+
+@kernel
+def quote_values(out_offsets: NDArray[np.int32], out: Bytes, column: Column) -> int:
+    """Write each value, UTF-8, as a JSON string; nothing for null.
+
+    Args:
+        out_offsets: int32[n + 1], written: where each string begins.
+        out: Room for all strings.
+        column: The values.
+
+    Returns:
+        The number of bytes written.
+    """
+    offsets, data, validity = column
+    at = 0
+    for row in range(out_offsets.size - 1):
+        out_offsets[row] = at
+        if validity.size > 0 and (validity[row >> 3] >> (row & 7)) & 1 == 0:
+            continue
+        at = write_text(out, at, data, offsets[row], offsets[row + 1])
     out_offsets[out_offsets.size - 1] = at
     return at

@@ -16,6 +16,7 @@ from streamlog.binary.jit import kernel
 UTF8: Final = 0
 BASE64: Final = 1
 HEX: Final = 2
+WRITTEN: Final = 3  # no encoding: a field that is JSON already, with its name
 Bytes = NDArray[np.uint8]
 Column = tuple[NDArray[np.int32], Bytes, Bytes]
 
@@ -47,6 +48,14 @@ def write_bytes(out: Bytes, at: int, source: Bytes) -> int:
     for i in range(source.size):
         out[at + i] = source[i]
     return at + source.size
+
+
+@kernel
+def write_range(out: Bytes, at: int, source: Bytes, start: int, end: int) -> int:
+    """Copy the bytes from `start` to `end`."""
+    for i in range(start, end):
+        out[at + i - start] = source[i]
+    return at + end - start
 
 
 @kernel
@@ -215,9 +224,12 @@ def write_field(
 ) -> int:
     """Write a name and the value of a row: null, or a string in `encoding`.
 
-    With UTF8, an invalid value is written as `name_base64` in base64.
+    With UTF8, an invalid value is written as `name_base64` in base64. With WRITTEN, the value is
+    all there is to write.
     """
     offsets, data, validity = column
+    if encoding == WRITTEN:
+        return write_range(out, at, data, offsets[row], offsets[row + 1])
     if validity.size > 0 and (validity[row >> 3] >> (row & 7)) & 1 == 0:
         return write_bytes(out, write_bytes(out, at, name), _NULL)
     start, end = offsets[row], offsets[row + 1]
@@ -257,7 +269,8 @@ def format_records(
     fixed: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]],
     fields: tuple[Column, Column],
     headers: tuple[NDArray[np.int32], Column, Column],
-    encoding: int,
+    encodings: tuple[int, int, int],
+    rest: Column,
 ) -> int:
     """Write records as JSON objects.
 
@@ -267,12 +280,15 @@ def format_records(
         fixed: Offset, timestamp and timestamp type of n records.
         fields: Keys and values.
         headers: int32[n + 1] runs of headers, their keys, their values.
-        encoding: UTF8, BASE64 or HEX.
+        encodings: UTF8, BASE64 or HEX of keys, values and header values; WRITTEN for keys or values
+            that are JSON with the comma and the name before it.
+        rest: Bytes before the closing brace of each record, or no rows at all.
 
     Returns:
         The number of bytes written.
     """
     offset, timestamp, timestamp_type = fixed
+    has_rest = rest[0].size > 1
     at = 0
     for row in range(offset.size):
         at = write_bytes(out, at, frame[0])
@@ -285,12 +301,14 @@ def format_records(
             at = write_bytes(out, at, _LOG_APPEND_TIME)
         else:
             at = write_bytes(out, at, _NO_TIMESTAMP_TYPE)
-        at = write_field(out, at, fields[0], row, encoding, _KEY, _KEY_BASE64)
-        at = write_field(out, at, fields[1], row, encoding, _VALUE, _VALUE_BASE64)
+        at = write_field(out, at, fields[0], row, encodings[0], _KEY, _KEY_BASE64)
+        at = write_field(out, at, fields[1], row, encodings[1], _VALUE, _VALUE_BASE64)
         at = write_bytes(out, at, _HEADERS)
         at = write_headers(
-            out, at, headers[1], headers[2], headers[0][row], headers[0][row + 1], encoding
+            out, at, headers[1], headers[2], headers[0][row], headers[0][row + 1], encodings[2]
         )
+        if has_rest:
+            at = write_range(out, at, rest[1], rest[0][row], rest[0][row + 1])
         out[at] = 125
         at = write_bytes(out, at + 1, frame[1])
     return at

@@ -1,6 +1,7 @@
 """Records as lines of JSON, in the shape that `streamlog/cli/JSON.md` promises, compiled."""
 
 import json
+from collections.abc import Collection
 from typing import Final
 
 import numpy as np
@@ -26,6 +27,8 @@ def format_records(
     encoding: str = "utf8",
     before: bytes = b"",
     after: bytes = b"\n",
+    written: Collection[str] = (),
+    rest: BinaryColumn | None = None,
 ) -> memoryview:
     """Return records as JSON objects, in the shape that JSON.md documents.
 
@@ -38,20 +41,26 @@ def format_records(
         encoding: One of `ENCODINGS`, for keys, values and header values.
         before: Written before each object.
         after: Written after each object.
+        written: `key` and `value`, as far as they are JSON already: each text begins with a comma
+            and the name of the field.
+        rest: Text for the end of each object, before the closing brace; empty for none.
 
     Returns:
         The bytes of all objects.
     """
-    count = columns.count
+    count, at = columns.count, ENCODINGS.index(encoding)
     headers = _header_arrays(columns.headers, count)
     key, value = _arrays(columns.key, count), _arrays(columns.value, count)
     head = before + _head(partition)
-    text_size = key[1].size + value[1].size + headers[1][1].size + headers[2][1].size
+    ending = _arrays(rest, 0)
+    texts = (key, value, ending, headers[1], headers[2])
+    text_size = sum(each[1].size for each in texts)
     header_count = len(headers[1][0]) - 1
     size = count * (len(head) + len(after) + _FIXED_SIZE)
     # Room for the worst case: the kernels do not check bounds.
     out = np.empty(size + header_count * _HEADER_SIZE + text_size * _WORST, np.uint8)
-    written = json_kernels.format_records(
+    own = [json_kernels.WRITTEN if name in written else at for name in ("key", "value")]
+    end = json_kernels.format_records(
         out,
         (np.frombuffer(head, np.uint8), np.frombuffer(after, np.uint8)),
         (
@@ -61,9 +70,10 @@ def format_records(
         ),
         (key, value),
         headers,
-        ENCODINGS.index(encoding),
+        (own[0], own[1], at),
+        ending,
     )
-    return out[:written].data
+    return out[:end].data
 
 
 def _head(partition: TopicPartition) -> bytes:

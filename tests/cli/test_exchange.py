@@ -71,11 +71,22 @@ def test_errors_name_what_to_do(root: Path, tmp_path: Path) -> None:
         (("export", "clicks", tmp_path / "a"), "clicks"),
         (("export", "orders", tmp_path / "a.csv"), "--format csv"),
         (("export", "orders", "orders", "--format", "iceberg"), "pyiceberg"),
+        (("export", "orders", tmp_path / "a", "-r", "schemas"), "requires --decode"),
+        (("export", "orders", tmp_path / "a", "-s", "value=xml"), "json, avro, protobuf"),
+        (("export", "orders", tmp_path / "a", "-s", "value=json"), "needs a schema"),
+        (
+            ("export", "orders", tmp_path / "a", "-s", "value=json", "--key-schema", "a INT"),
+            "--key-schema requires --decode key=FORMAT",
+        ),
+        (
+            ("export", "orders", tmp_path / "a", "-s", "value=avro", "-r", "https://u:secret@x"),
+            "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO",
+        ),
         (("import", tmp_path / "nothing", "back"), "nothing to import"),
         (("import", root / "orders-0", "back"), "format"),
         (("import", tmp_path / "nothing", "back", "--columns", "valeu"), "valeu"),
     ):
         ran = streamlog("--path", root, *arguments)
         assert ran.code == 2 and text in ran.error, ran.error
-        assert "Traceback" not in ran.error
-    assert not (tmp_path / "a.csv").exists()
+        assert "Traceback" not in ran.error and "secret" not in ran.error
+    assert not (tmp_path / "a.csv").exists() and not (tmp_path / "a").exists()

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyiceberg.catalog
 import pytest
-from pyiceberg.utils.config import Config
 
 from streamlog import LogManager, Record, read_table
 from streamlog.bucket.manager import BucketManager
@@ -23,9 +21,10 @@ from streamlog.errors import (
     LockTimeoutError,
     UnknownTopicError,
 )
+from streamlog.exchange.export_columns import ExportColumns
 from streamlog.exchange.exporting import Exporter
 from streamlog.exchange.file_target import FileTarget
-from streamlog.exchange.formats import FileShape, read_columns_of
+from streamlog.exchange.formats import FileShape
 from streamlog.exchange.import_source import ImportOptions
 from streamlog.exchange.import_sources import import_units
 from streamlog.exchange.importing import Importer
@@ -46,16 +45,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("source") / "root"
     fill(place, "orders", 0, 500)
     return place
-
-
-@pytest.fixture
-def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Configure pyiceberg's default catalog."""
-    front = "PYICEBERG_CATALOG__DEFAULT__"
-    monkeypatch.setenv(f"{front}TYPE", "sql")
-    monkeypatch.setenv(f"{front}URI", f"sqlite:///{tmp_path}/catalog.db")
-    monkeypatch.setenv(f"{front}WAREHOUSE", f"file://{tmp_path}/warehouse")
-    monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())  # read once by each process
 
 
 @pytest.mark.parametrize("encoding", ["utf8", "base64", "hex"])
@@ -204,10 +193,11 @@ def test_an_object_store_takes_files(root: Path, tmp_path: Path) -> None:
 
     def run() -> int:
         shape = FileShape.of("parquet", None)
+        columns = ExportColumns(shape.columns, shape.format)
         with ExportSource(str(root), "orders") as source:
-            target = FileTarget(StorePlace(store, SystemClock()), shape, 2_000)
+            target = FileTarget(StorePlace(store, SystemClock()), shape, columns, 2_000)
             try:
-                report = Exporter(source, target, read_columns_of(shape.columns)).run()
+                report = Exporter(source, target, columns).run()
             finally:
                 target.close()
         return report.written.files
@@ -267,7 +257,7 @@ def test_two_exports_at_once_write_no_record_twice(root: Path, tmp_path: Path, f
         there = slow.begin(source.topic_ids, source.epoch_before)
         ranges = source.ranges(Span(), there.topic_ids, there.positions)
         for part in ranges:
-            for batch in source.read(part, columns):
+            for batch in columns.read(source, part):
                 slow.write(part.topic_partition, batch)
         export(root, target, format)
         with pytest.raises(FencedError, match="meanwhile"):

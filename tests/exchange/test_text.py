@@ -8,14 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import InvalidRecordError
-from streamlog.exchange.text import as_text, decoded, from_milliseconds
+from streamlog.exchange.text import as_text, decoded, from_milliseconds, quoted
 from streamlog.records.json_objects import ENCODINGS
 from streamlog.records.record import Header
-from tests.records.test_json_records import BYTES, HEADERS
+from tests.records.test_json_records import BYTES, HEADERS, ODD_TEXT
 from tests.twins.exported_text import (
     plain_encode_headers,
     plain_encode_values,
     plain_mark_invalid,
+    plain_quote_values,
 )
 
 PAIRS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -49,6 +50,13 @@ def test_compiled_and_plain_write_the_same(
     assert headers.to_pylist() == plain_encode_headers([each for _, each in rows], encoding)
     if encoding != "utf8":
         assert decoded(values[0], encoding, "value").to_pylist() == [value for value, _ in rows]
+
+
+@given(st.lists(st.none() | ODD_TEXT, max_size=12), st.integers(0, 3))
+@settings(deadline=None)
+def test_text_is_quoted_as_json(values: list[str | None], cut: int) -> None:
+    column = pa.array(values, pa.string()).slice(cut)
+    assert quoted(column).to_pylist() == plain_quote_values(values[cut:])
 
 
 @given(st.lists(st.none() | st.binary(max_size=9), max_size=9), st.integers(0, 3))

@@ -33,4 +33,4 @@ def test_deltas_sink_is_right_and_a_function_that_appends_is_caught(tmp_path):
         check=False,
     )
 
-    assert "5 passed" in done.stdout, done.stdout
+    assert "6 passed" in done.stdout, done.stdout

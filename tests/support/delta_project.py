@@ -7,6 +7,8 @@ import os
 import pytest
 
 from streamlog.testing import assert_exactly_once
+from tests.exchange.decoded_topics import NEW, decoding, fill_decoded, write_schemas
+from tests.exchange.topics import export
 
 ORDERS = [f"order {number}" for number in range(6)]
 
@@ -87,3 +89,23 @@ def test_a_function_that_appends_to_delta_is_caught(survives):
 
 def test_a_function_that_names_its_writes_is_right(survives):
     survives(append_once, "applied")
+
+
+def test_spark_reads_the_typed_columns_of_an_export(spark, tmp_path):
+    root, table = tmp_path / "root", tmp_path / "table"
+    schemas = write_schemas(tmp_path / "schemas")
+    fill_decoded(root, 0, 10)
+    export(root, table, "delta", decoding=decoding(schemas))
+    write_schemas(schemas, NEW)  # with two fields more
+    fill_decoded(root, 10, 10, schema_id=2)
+    export(root, table, "delta", decoding=decoding(schemas))
+
+    frame = spark.read.format("delta").load(str(table)).where("partition = 0").orderBy("offset")
+
+    types = {each.name: each.dataType.simpleString() for each in frame.schema}
+    assert types["value"] == "struct<id:bigint,tags:array<string>,note:string,at:timestamp>"
+    rows = frame.select("value.*", "_error.field").collect()
+    assert [row.id for row in rows[:9]] == [*range(8), None]
+    assert {(row.note, row.at is None) for row in rows[:10]} == {(None, True)}
+    assert {(row.note, row.at is None) for row in rows[10:18]} == {("é\n", False)}
+    assert [row.field for row in rows[8:10]] == [None, "value"]

@@ -25,6 +25,15 @@ def plain_encode_headers(headers: Sequence[Sequence[Header]], encoding: str) -> 
     return [_list(each, encoding) if each else None for each in headers]
 
 
+def plain_quote_values(values: Sequence[str | None]) -> list[str | None]:
+    """Return text as JSON strings, None for none."""
+    return [None if value is None else _json(value) for value in values]
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(ESCAPED)
+
+
 def _list(headers: Sequence[Header], encoding: str) -> str:
     found = [{"key": key, **text_field("value", value, encoding)} for key, value in headers]
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":")).translate(ESCAPED)
+    return _json(found)
