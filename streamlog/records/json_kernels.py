@@ -11,7 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlog.binary.jit import kernel
+from streamlog.binary.arrays import WORD_SIZE
+from streamlog.binary.jit import copy_bytes, inlined, kernel, load_word
 
 UTF8: Final = 0
 BASE64: Final = 1
@@ -25,6 +26,13 @@ def _literal(text: str) -> Bytes:
     return np.frombuffer(text.encode("ascii"), np.uint8).copy()
 
 
+# A word has eight bytes. As in C's classic strlen: x - 0x01… has a byte's highest bit set where the
+# byte of x is 0. A borrow or carry only reaches bytes above such a byte, so the lowest is exact.
+_ONES: Final = 0x0101_0101_0101_0101
+_HIGH_BITS: Final = -0x7F7F_7F7F_7F7F_7F80
+_SPACES: Final = 0x2020_2020_2020_2020
+_QUOTES: Final = 0x2222_2222_2222_2222
+_BACKSLASHES: Final = 0x5C5C_5C5C_5C5C_5C5C
 _MIN_INT64: Final = -(2**63)
 _MIN_TEXT = _literal(str(_MIN_INT64))
 _HEX_DIGITS = _literal("0123456789abcdef")
@@ -45,16 +53,15 @@ _NULL = _literal("null")
 @kernel
 def write_bytes(out: Bytes, at: int, source: Bytes) -> int:
     """Copy all of `source`."""
-    for i in range(source.size):
-        out[at + i] = source[i]
-    return at + source.size
+    return write_range(out, at, source, 0, source.size)
 
 
 @kernel
 def write_range(out: Bytes, at: int, source: Bytes, start: int, end: int) -> int:
     """Copy the bytes from `start` to `end`."""
-    for i in range(start, end):
-        out[at + i - start] = source[i]
+    if end > start:
+        out[at + end - start - 1] = source[end - 1]  # raises if a range is too long
+        copy_bytes(out, at, source, start, end - start)
     return at + end - start
 
 
@@ -110,8 +117,13 @@ def utf8_size(source: Bytes, at: int, end: int) -> int:
 @kernel
 def is_utf8(source: Bytes, start: int, end: int) -> int:
     """Return 1 if the bytes from `start` to `end` are valid UTF-8, else 0."""
+    if end > start and source[end - 1] >= 0xC0:  # raises if the range is too long
+        return 0
     at = start
     while at < end:
+        if end - at >= WORD_SIZE and load_word(source, at) & _HIGH_BITS == 0:
+            at += WORD_SIZE
+            continue
         size = utf8_size(source, at, end)
         if size == 0:
             return 0
@@ -145,13 +157,39 @@ def write_escape(out: Bytes, at: int, code: int) -> int:
     return at + 6
 
 
+@inlined
+def not_plain(word: int) -> int:
+    """Return the highest bit of each byte that a JSON string may not keep; the lowest is exact."""
+    quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
+    found = ((word - _SPACES) & ~word) | ((quotes - _ONES) & ~quotes)
+    found |= ((backslashes - _ONES) & ~backslashes) | word | (word + _ONES)
+    return found & _HIGH_BITS
+
+
+@inlined
+def bytes_below(bits: int) -> int:
+    """Return the number of bytes of a word below the lowest of such highest bits."""
+    lowest = bits & -bits
+    return ((((lowest - 1) & _ONES) * _ONES) >> 56 & 0xFF) - 1
+
+
 @kernel
 def write_text(out: Bytes, at: int, source: Bytes, start: int, end: int) -> int:
     """Write UTF-8 as a JSON string. Control characters (C1 too) and line separators are escaped."""
     out[at] = 34
     at += 1
     i = start
+    if end > start:
+        out[at + end - start - 1] = source[end - 1]  # raises if a range is too long
     while i < end:
+        if end - i >= WORD_SIZE and out.size - at >= WORD_SIZE:
+            copy_bytes(out, at, source, i, WORD_SIZE)
+            found = not_plain(load_word(source, i))
+            plain = WORD_SIZE if found == 0 else bytes_below(found)
+            at += plain
+            i += plain
+            if found == 0:
+                continue
         first = source[i]
         if first < 0x20 or first == 34 or first == 92 or first == 0x7F:
             at = write_escape(out, at, first)
@@ -168,6 +206,10 @@ def write_text(out: Bytes, at: int, source: Bytes, start: int, end: int) -> int:
             out[at] = first
             at += 1
             i += 1
+            while i < end and source[i] & 0xC0 == 0x80:  # the rest of a character
+                out[at] = source[i]
+                at += 1
+                i += 1
     out[at] = 34
     return at + 1
 

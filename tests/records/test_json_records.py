@@ -31,6 +31,11 @@ ALMOST_UTF8 = st.lists(
     max_size=3,
 ).map(b"".join)
 BYTES = st.one_of(ODD_TEXT.map(str.encode), ALMOST_UTF8, st.binary(max_size=20))
+# Longer than the words that the kernels look at, with something odd anywhere.
+LONG = st.lists(
+    st.one_of(st.sampled_from(["plain text, ", "0123456", "x"]), ODD_TEXT), max_size=8
+).map(lambda parts: "".join(parts).encode())
+BYTES = st.one_of(BYTES, LONG, st.tuples(LONG, ALMOST_UTF8, LONG).map(b"".join))
 HEADERS = st.lists(st.builds(Header, ODD_TEXT, st.none() | BYTES), max_size=3).map(tuple)
 RECORDS = st.lists(
     st.tuples(st.none() | BYTES, st.none() | BYTES, HEADERS, INT64).map(lambda t: Record(*t)),
@@ -61,6 +66,19 @@ def test_compiled_and_plain_write_the_same(records: list[Record], encoding: str,
     columns = columns_of(records, kind)
     compiled = bytes(format_records(columns, PARTITION, encoding=encoding))
     assert compiled == plain_format_records(columns, PARTITION, encoding=encoding)
+
+
+@given(RECORDS, st.data())
+@settings(deadline=None)
+def test_fields_that_are_json_already_stay(records: list[Record], data: st.DataObject) -> None:
+    values = [b',"value":%d' % number for number in range(len(records))]
+    written = [each._replace(value=value) for each, value in zip(records, values, strict=True)]
+    endings = data.draw(st.lists(st.sampled_from([b"", b',"error":"x"']), min_size=len(records)))
+    rest = BinaryColumn.from_values(endings[: len(records)])
+    columns, given = columns_of(written), {"written": ("value",), "rest": rest}
+    compiled = bytes(format_records(columns, PARTITION, **given))
+    assert compiled == plain_format_records(columns, PARTITION, **given)
+    assert [row["value"] for row in objects(compiled)] == list(range(len(records)))
 
 
 @given(RECORDS)
