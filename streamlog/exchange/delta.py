@@ -19,7 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from streamlog.errors import FencedError, StorageError, StreamLogError, UnknownOutcomeError
-from streamlog.exchange.libraries import load_library
+from streamlog.exchange.libraries import hint_for, library_detail, load_library
 from streamlog.exchange.positions import ExportPosition
 from streamlog.exchange.table_target import TableTarget
 from streamlog.exchange.target import Exported
@@ -134,7 +134,7 @@ def delta_failure(error: BaseException, operation: str, path: str) -> StreamLogE
     if isinstance(error, StreamLogError):
         return error
     exceptions = load_library("deltalake.exceptions", _PURPOSE)
-    detail = str(error).partition("\n")[0][:300]
+    detail = library_detail(error)
     if isinstance(error, exceptions.CommitFailedError) or "already exists" in detail:
         return FencedError(
             "another program has committed to the table meanwhile",
@@ -143,4 +143,6 @@ def delta_failure(error: BaseException, operation: str, path: str) -> StreamLogE
             hint="run the command again: it goes on from what the table has",
         )
     kind = UnknownOutcomeError if operation == "commit" else StorageError
-    return kind(f"delta-rs cannot {operation} the table", path=path, got=detail)
+    return kind(
+        f"delta-rs cannot {operation} the table", path=path, got=detail, hint=hint_for(detail)
+    )

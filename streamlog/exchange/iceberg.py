@@ -12,6 +12,7 @@ switched off: a commit is repeated here once the positions are found unchanged.
 
 import contextlib
 import json
+import os
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from streamlog.errors import (
     StreamLogError,
     UnknownOutcomeError,
 )
-from streamlog.exchange.libraries import load_library
+from streamlog.exchange.libraries import hint_for, library_detail, load_library
 from streamlog.exchange.positions import ExportPosition
 from streamlog.exchange.table_target import TableTarget
 from streamlog.exchange.target import Exported
@@ -38,6 +39,10 @@ _KEY: Final = "streamlog.exported"
 _FILE_SIZE: Final = "write.target-file-size-bytes"
 _RETRIES: Final = "commit.retry.num-retries"
 _ATTEMPTS: Final = 5
+_FROM_ENVIRONMENT: Final = {
+    "s3.endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "s3.region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+}
 _PROPERTY_SIZE_MAX: Final = 64 << 20
 
 
@@ -50,14 +55,27 @@ def open_catalog(name: str) -> Any:
     """
     catalogs = load_library("pyiceberg.catalog", _PURPOSE)
     try:
-        return catalogs.load_catalog(name)
+        catalog = catalogs.load_catalog(name)
+        _add_store_settings(catalog.properties)
     except Exception as error:
         raise InvalidOptionError(
             f"pyiceberg cannot open the catalog {name}",
-            got=f"{type(error).__name__}: {str(error)[:200]}",
+            got=f"{type(error).__name__}: {library_detail(error)}",
             hint="configure it in ~/.pyiceberg.yaml or by PYICEBERG_CATALOG__"
             f"{name.upper()}__URI and the like",
         ) from error
+    return catalog
+
+
+def _add_store_settings(properties: dict[str, str]) -> None:
+    """Add endpoint and region as the environment has them, if the catalog has no others.
+
+    pyiceberg reads the credentials from the environment, but not where to use them.
+    """
+    for setting, names in _FROM_ENVIRONMENT.items():
+        found = next((os.environ[each] for each in names if os.environ.get(each)), None)
+        if found is not None and not {setting, f"client.{setting[3:]}"} & properties.keys():
+            properties[setting] = found
 
 
 class IcebergTarget(TableTarget):
@@ -123,7 +141,7 @@ class IcebergTarget(TableTarget):
                     raise FencedError(
                         "another program has committed to the table meanwhile",
                         path=self._name,
-                        got=str(error)[:200],
+                        got=library_detail(error),
                         hint="run the command again: it goes on from what the table has",
                     ) from error
             except Exception as error:
@@ -206,5 +224,6 @@ def iceberg_failure(error: BaseException, operation: str, name: str) -> StreamLo
     if isinstance(error, StreamLogError):
         return error
     kind = UnknownOutcomeError if operation == "commit" else StorageError
-    detail = f"{type(error).__name__}: {str(error)[:200]}"
-    return kind(f"pyiceberg cannot {operation} the table", path=name, got=detail)
+    detail = f"{type(error).__name__}: {library_detail(error)}"
+    what = f"pyiceberg cannot {operation} the table"
+    return kind(what, path=name, got=detail, hint=hint_for(detail))

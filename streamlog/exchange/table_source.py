@@ -18,9 +18,8 @@ from streamlog.errors import FileMissingError, InvalidRequestError
 from streamlog.exchange.delta import delta_failure
 from streamlog.exchange.iceberg import iceberg_failure, open_catalog
 from streamlog.exchange.import_source import ImportOptions, ImportUnit, chosen
-from streamlog.exchange.libraries import load_library
+from streamlog.exchange.libraries import load_library, path_of_table
 from streamlog.exchange.versions import FINGERPRINT_BITS
-from streamlog.store.urls import absolute
 
 __all__ = ["TableFile", "TableUnit", "ordered", "table_unit"]
 
@@ -233,7 +232,7 @@ class _Fragment(TableFile):
 
 def _delta(source: str, options: ImportOptions) -> ImportUnit:
     deltalake = load_library("deltalake", "Delta tables")
-    path = absolute(source)
+    path = path_of_table(source)
     try:
         if not deltalake.DeltaTable.is_deltatable(path):
             raise FileMissingError("there is no Delta table", path=path)

@@ -8,10 +8,10 @@ from streamlog.errors import InvalidOptionError
 from streamlog.exchange.export_columns import ExportColumns
 from streamlog.exchange.file_target import DEFAULT_FILE_SIZE, FileTarget
 from streamlog.exchange.formats import FILE_FORMATS, FileShape
+from streamlog.exchange.libraries import path_of_table
 from streamlog.exchange.places import open_place
 from streamlog.exchange.target import ExportTarget
 from streamlog.fs.api import FileSystem
-from streamlog.store.urls import absolute
 from streamlog.topic import TopicPartition
 
 __all__ = ["FORMATS", "TABLE_FORMATS", "TargetOptions", "open_target"]
@@ -95,7 +95,7 @@ def _open_table(
     if options.format == "delta":
         from streamlog.exchange.delta import DeltaTarget
 
-        path = absolute(target)
+        path = path_of_table(target)
         return DeltaTarget(path, columns.schema, options.file_size, partitions=partitions)
     from streamlog.exchange.iceberg import IcebergTarget, open_catalog
 

@@ -36,6 +36,10 @@ _DETAIL_LENGTH: Final = 200
 _SAID: Final = {
     "lacked the necessary privileges": errno.EACCES,
     "lacked valid authentication credentials": errno.EPERM,
+    "<Code>InvalidAccessKeyId": errno.EPERM,  # of a listing: obstore has no exception for those
+    "<Code>SignatureDoesNotMatch": errno.EPERM,
+    "401 Unauthorized": errno.EPERM,
+    "403 Forbidden": errno.EACCES,
     "os error 13": errno.EACCES,
     "os error 28": errno.ENOSPC,
     "os error 30": errno.EACCES,

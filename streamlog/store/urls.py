@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from streamlog.errors import InvalidOptionError
 
-__all__ = ["StoreUrl", "absolute", "is_store_url"]
+__all__ = ["StoreUrl", "absolute", "check_no_secret", "is_store_url"]
 
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.ASCII | re.IGNORECASE)
 _CANONICAL: Final = {
@@ -52,15 +52,8 @@ class StoreUrl(NamedTuple):
             raise InvalidOptionError(
                 "unknown kind of object store", got=_shown(url), expected=known
             )
+        check_no_secret(url)
         parts = urlsplit(url)
-        is_azure = scheme.startswith("abfs")
-        if parts.query or parts.fragment or parts.password or (parts.username and not is_azure):
-            raise InvalidOptionError(
-                "the URL of an object store names a bucket and a path only",
-                got=_shown(url),
-                expected=f"{scheme}://BUCKET/PATH",
-                hint="credentials come from the environment, as for the cloud's own tools",
-            )
         if (not parts.netloc) != (scheme in _WITHOUT_BUCKET):
             example = "/PATH" if scheme in _WITHOUT_BUCKET else "BUCKET/PATH"
             raise InvalidOptionError(
@@ -78,6 +71,19 @@ class StoreUrl(NamedTuple):
     def __str__(self) -> str:
         """The URL, spelled in one way; it contains no credentials."""
         return f"{self.scheme}://{self.bucket}/{self.prefix}".rstrip("/")
+
+
+def check_no_secret(url: str) -> None:
+    """Raise `InvalidOptionError` if a URL has a user, a password, a query or a fragment."""
+    parts = urlsplit(url)
+    is_azure = parts.scheme.startswith("abfs")  # CONTAINER@ACCOUNT is no user
+    if parts.query or parts.fragment or parts.password or (parts.username and not is_azure):
+        raise InvalidOptionError(
+            "the URL of an object store names a bucket and a path only",
+            got=_shown(url),
+            expected=f"{parts.scheme}://BUCKET/PATH",
+            hint="credentials come from the environment, as for the cloud's own tools",
+        )
 
 
 def is_store_url(path: str) -> bool:
