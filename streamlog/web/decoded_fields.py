@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit, urlunsplit
 
 import pyarrow as pa
 
@@ -28,6 +29,14 @@ class DecodedFields:
     def __init__(self, decoders: "Mapping[str, FieldDecoder]") -> None:
         self._decoders = decoders
         self._lock = threading.Lock()  # decoders are for one thread at a time
+
+    def flags(self) -> list[str]:
+        """Return the words of the command line that decode so, without credentials."""
+        words = [
+            word for name, each in self._decoders.items() for word in ("-s", f"{name}={each.kind}")
+        ]
+        registries = {each.registry for each in self._decoders.values() if each.registry}
+        return [*words, *(word for each in registries for word in ("-r", _public(each)))]
 
     def add_lines(self, rows: Sequence[dict[str, Any]]) -> None:
         """Give each record its `lines`: its key and value in short, decoded where that is possible.
@@ -73,3 +82,12 @@ def _shown(value: Any, kind: str) -> ShownValue:
     text = json.dumps(value, indent=2, ensure_ascii=False)
     note = f"the first {human_size(MAX_SHOWN)}" if len(text) > MAX_SHOWN else ""
     return ShownValue(f"decoded from {kind}", text[:MAX_SHOWN], note)
+
+
+def _public(registry: str) -> str:
+    """Return a registry without what may be a secret; a directory as it is."""
+    if "://" not in registry:
+        return registry
+    parts = urlsplit(registry)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))

@@ -280,6 +280,7 @@ class LogPages:
             partition=partition.partition,
             offset=offset,
             kinds=_KINDS,
+            decode_flags=self._fields.flags(),
         )
 
     def download(self, request: Request) -> Response:

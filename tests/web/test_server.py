@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,20 +111,15 @@ def test_a_record_is_decoded_and_says_its_command(root: str, browser: Browser) -
 
 def test_keys_and_values_are_shown_decoded(tmp_path: Path) -> None:
     order = {"type": "record", "name": "O", "fields": [{"name": "id", "type": "long"}]}
-    (tmp_path / "schemas").mkdir()
-    (tmp_path / "schemas/7.avsc").write_text(json.dumps(order))
+    schemas = tmp_path / "sche'mas <b>"
+    schemas.mkdir()
+    (schemas / "7.avsc").write_text(json.dumps(order))
     with LogManager.open(tmp_path / "root", create=True) as manager:
         manager.create_topic("orders", 1)
         values = (b"\0\0\0\0\7\x54", b"\0\0\0\0\x08\x54", None)
         records = [Record(key=b"<ann>", value=each) for each in values]
         manager.log("orders", 0).append(records)
-    avro = FieldDecoder(
-        kind=Format.AVRO,
-        registry=str(tmp_path / "schemas"),
-        schema=None,
-        message=None,
-        is_framed=True,
-    )
+    avro = decoder(Format.AVRO, str(schemas))
     with serving(LogPages(str(tmp_path / "root"), fields={"value": avro})) as browser:
         rows = browser.get("/topics/orders/records?order=oldest").text
         decoded, unknown, null = (
@@ -137,6 +133,29 @@ def test_keys_and_values_are_shown_decoded(tmp_path: Path) -> None:
     assert "Not decoded: unknown schema id 8" in unknown
     assert "null" in null
     assert "decoded" not in null.lower()
+    (command,) = re.findall(r"streamlog (--path .*?) *Copy", decoded)
+    (shown,) = ok(*shlex.split(command), "--format", "ndjson").rows
+    assert shown["value"] == {"id": 42}
+
+
+@pytest.mark.parametrize(
+    ("registry", "shown"),
+    [
+        ("https://ann:secret@registry/x?token=secret#secret", "-r https://registry/x"),
+        ("http://[::1]:8081", "-r 'http://[::1]:8081'"),
+        (None, ""),
+    ],
+)
+def test_the_command_has_no_credentials(root: str, registry: str | None, shown: str) -> None:
+    fields = {name: decoder(Format.JSON, registry) for name in ("key", "value")}
+    with serving(LogPages(root, fields=fields)) as browser:
+        page = browser.get("/topics/orders/records/0/5").text
+    assert "secret" not in page
+    assert f"read_uncommitted -s key=json -s value=json {shown}".rstrip() in Outline(page).text
+
+
+def decoder(kind: Format, registry: str | None) -> FieldDecoder:
+    return FieldDecoder(kind=kind, registry=registry, schema=None, message=None, is_framed=True)
 
 
 def test_the_overview_is_there_as_json(browser: Browser) -> None:
