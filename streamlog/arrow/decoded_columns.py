@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamlog.arrow.schema import COLUMN_NAMES, ERROR, arrow_schema
+from streamlog.arrow.schema import COLUMN_NAMES, ERROR, HEADERS, arrow_schema
 from streamlog.decoding.decoder import ResolvedSpec, open_decoder
 from streamlog.errors import InvalidRecordError
 
@@ -102,6 +102,8 @@ class DecodedColumns:
         }
         if self._fails_fast:
             needed |= {*_PLACE}
+        if any(each.needs_headers for each in self._decoders.values()):
+            needed.add(HEADERS)
         self.raw = tuple(name for name in COLUMN_NAMES if name in needed)
         plain = arrow_schema(tuple(name for name in columns if name != ERROR))
         types = {field.name: field.type for field in plain}
@@ -129,8 +131,9 @@ class DecodedColumns:
     def _decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = {name: batch.column(name) for name in self.raw}
         bad: list[_Bad] = []
+        headers = columns.get(HEADERS)
         for name, decoder in self._decoders.items():
-            values, messages, schema_ids = decoder.decode(batch.column(name))
+            values, messages, schema_ids = decoder.decode(batch.column(name), headers)
             kind = self._types[name]
             columns[name] = values if values.type == kind else values.cast(kind, safe=False)
             if messages.null_count < len(messages):

@@ -22,7 +22,7 @@ from streamlog.topic import TopicPartition
 if TYPE_CHECKING:
     from streamlog.partition.read import FetchInfo
 
-__all__ = ["MAX_BATCH_BYTES", "MAX_BATCH_ROWS", "ArrowDecoder"]
+__all__ = ["MAX_BATCH_BYTES", "MAX_BATCH_ROWS", "ArrowDecoder", "headers_array"]
 
 # Measured with Spark: fewer rows cost more per row, more rows make the JVM collect garbage.
 MAX_BATCH_ROWS: Final = 50_000
@@ -99,7 +99,7 @@ class ArrowDecoder:
             "offset": lambda: _fixed(records.offset, pa.int64()),
             "timestamp": lambda: self._timestamps(records, partition),
             "timestampType": lambda: _fixed(records.timestamp_type, pa.int32()),
-            HEADERS: lambda: _headers(records.headers, count, self.schema.field(HEADERS).type),
+            HEADERS: lambda: headers_array(records.headers, count),
         }
         return pa.RecordBatch.from_arrays(
             [make[name]() for name in self._columns], schema=self.schema
@@ -170,11 +170,16 @@ def _repeated(text: str, count: int) -> pa.Array:
     )
 
 
-def _headers(column: HeaderColumn | None, count: int, kind: pa.DataType) -> pa.Array:
+def headers_array(column: HeaderColumn | None, count: int) -> pa.ListArray:
     """Return lists of key and value, null for a record without headers.
+
+    Args:
+        column: The headers of all records; None if none has any.
+        count: Number of records.
 
     Source: KafkaRecordToRowConverter.toInternalRowProjector.
     """
+    kind = arrow_schema((HEADERS,)).field(HEADERS).type
     if column is None:
         offsets, total, key, value = np.zeros(count + 1, np.int32), 0, None, None
     else:

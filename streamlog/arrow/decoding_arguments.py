@@ -88,6 +88,7 @@ class DecodingArguments:
             schema=schema,
             message=message,
             is_framed=self.framing == "confluent",
+            field=field,
         ).resolve()
 
 

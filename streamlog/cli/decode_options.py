@@ -40,6 +40,7 @@ def field_decoders(
             schema=given.get(f"{name}_schema"),
             message=given.get(f"{name}_message"),
             is_framed=given.get("schema_framing", "confluent") == "confluent",
+            field=name,
         )
         for name, kind in _parse(decode).items()
     }

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamlog.arrow.decoder import headers_array
 from streamlog.cli.output import Output, to_json
 from streamlog.decoding.as_json import FieldDecoder
 from streamlog.errors import CorruptRecordError, StreamLogError
@@ -35,11 +36,12 @@ class RecordDecoder:
         """Return decoded values by field, and the errors of each record by field."""
         decoded: dict[str, list[Any]] = {}
         errors: list[dict[str, str]] = [{} for _ in range(records.count)]
+        headers = headers_array(records.headers, records.count)
         for name, decoder in self._fields.items():
             column: BinaryColumn | None = getattr(records, name)
             if column is None:
                 continue
-            decoded[name], messages = decoder.decode(_array(column, records.count))
+            decoded[name], messages = decoder.decode(_array(column, records.count), headers)
             for row, message in enumerate(messages):
                 if message is not None:
                     errors[row][name] = message
@@ -140,7 +142,7 @@ class DecodedTextWriter:
 
     def __init__(self, inner: Any, decoder: RecordDecoder) -> None:
         self._inner, self._decoder = inner, decoder
-        self.columns: frozenset[str] = inner.columns
+        self.columns: frozenset[str] = inner.columns | {"headers"}  # one may name a schema
 
     def write(self, columns: RecordColumns, partition: TopicPartition) -> None:
         """Print records."""

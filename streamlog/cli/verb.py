@@ -55,7 +55,7 @@ _SCHEMA_OPTIONS = (
         type=click.Choice(("confluent", "none")),
         default="confluent",
         show_default=True,
-        help="Whether values begin with a zero byte and the id of their schema.",
+        help="Whether an id before each value, or a GUID in a header, names its schema.",
     ),
 )
 

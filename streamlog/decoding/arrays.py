@@ -10,8 +10,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamlog.decoding.framing import NO_ID
-
 __all__ = ["array_of_errors", "array_of_ids", "array_of_integers", "array_of_texts", "validity_of"]
 
 
@@ -36,8 +34,8 @@ def array_of_integers(
 
 
 def array_of_ids(ids: NDArray[np.int64]) -> pa.Int32Array:
-    """Return schema ids, null where there is none."""
-    return array_of_integers(ids.astype(np.int32), ids != NO_ID)
+    """Return schema ids, null where they are negative: there is none."""
+    return array_of_integers(ids.astype(np.int32), ids >= 0)
 
 
 def array_of_texts(values: Sequence[str | None]) -> pa.StringArray:

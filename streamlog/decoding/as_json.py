@@ -6,17 +6,19 @@ what was written. There are few of them at a time, so they are Python objects.
 
 import base64
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as _dict
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from streamlog.decoding.decoded import ValueDecoder
 from streamlog.decoding.decoder import DecoderSpec, Format, ResolvedSpec, open_decoder
-from streamlog.decoding.framing import NO_ID, data_of, ids_of, spans_of, without_headers
+from streamlog.decoding.frames import frames_of, why_unknown
+from streamlog.decoding.framing import NO_ID, data_of, ids_of, spans_of, without_prefixes
 from streamlog.decoding.json_values import parse_value
 from streamlog.decoding.schema_text import SchemaText
 from streamlog.decoding.writer_schemas import WriterSchemas
@@ -24,8 +26,6 @@ from streamlog.errors import InvalidOptionError
 from streamlog.fs.local import LocalFileSystem
 
 __all__ = ["FieldDecoder", "json_value"]
-
-_NO_HEADER: Final = "no header of a schema registry: expected a zero byte and a schema id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,8 @@ class FieldDecoder:
         registry: URL of a registry, or a directory of schemas.
         schema: The reader's schema, if there is one.
         message: The Protobuf message.
-        is_framed: Whether they have Confluent's header.
+        is_framed: Whether an id says which schema wrote each of them.
+        field: What they are, `key` or `value`.
     """
 
     kind: Format
@@ -45,7 +46,8 @@ class FieldDecoder:
     schema: str | None
     message: str | None
     is_framed: bool
-    _opened: dict[int, ValueDecoder | str] = field(default_factory=dict)
+    field: str = "value"
+    _opened: dict[int | str, ValueDecoder | str] = _dict(default_factory=dict)
 
     def check(self) -> None:
         """Raise `InvalidOptionError` if there is no schema to decode with."""
@@ -64,57 +66,70 @@ class FieldDecoder:
             registry=self.registry,
             message=self.message,
             is_framed=self.is_framed,
+            field=self.field,
             **more,
         )
 
-    def decode(self, values: pa.BinaryArray) -> tuple[list[Any], list[str | None]]:
-        """Return what JSON shows of each value, and what is wrong with it."""
+    def decode(
+        self, values: pa.BinaryArray, headers: pa.ListArray | None = None
+    ) -> tuple[list[Any], list[str | None]]:
+        """Return what JSON shows of each value, and what is wrong with it.
+
+        Args:
+            values: pa.BinaryArray[n].
+            headers: pa.ListArray[n], the headers of their records; see `ValueDecoder.decode`.
+        """
         if NO_ID in self._opened:
-            return self._decode_with(self._opened[NO_ID], values)
-        ids = ids_of(data_of(values), *spans_of(values))
+            return self._decode_with(self._opened[NO_ID], values, headers)
         if self.kind is Format.JSON:
-            return _parse(without_headers(values, ids != NO_ID))
+            has_id = ids_of(data_of(values), *spans_of(values)) != NO_ID
+            return _parse(without_prefixes(values, has_id))
         found: list[Any] = [None] * len(values)
         errors: list[str | None] = [None] * len(values)
-        for schema_id in np.unique(ids).tolist():
-            rows = np.flatnonzero(ids == schema_id)
-            some = values.take(pa.array(rows))
-            if schema_id == NO_ID:
-                decoded: tuple[list[Any], list[str | None]] = [None] * len(rows), _missing(some)
+        frames = frames_of(values, headers, self.field)
+        for writer in np.unique(frames.writers).tolist():
+            rows = np.flatnonzero(frames.writers == writer)
+            places = pa.array(rows)
+            some = values.take(places)
+            reason = why_unknown(writer, self.field)
+            if reason is not None:
+                decoded = _refused(some, reason)
             else:
-                decoded = self._decode_with(self._decoder(schema_id), some)
+                decoder = self._decoder(frames.schema(writer))
+                of_some = None if headers is None else headers.take(places)
+                decoded = self._decode_with(decoder, some, of_some)
             for row, value, error in zip(rows.tolist(), *decoded, strict=True):
                 found[row], errors[row] = value, error
         return found, errors
 
-    def _decoder(self, schema_id: int) -> ValueDecoder | str:
+    def _decoder(self, schema: int | str) -> ValueDecoder | str:
         """Return the decoder for what a schema wrote, or why there is none."""
-        if schema_id not in self._opened:
+        if schema not in self._opened:
             writers = WriterSchemas(self.registry, SchemaText(""), LocalFileSystem())
-            text = writers.find(schema_id)
+            text = writers.find(schema)
             if isinstance(text, str):
-                self._opened[schema_id] = text
+                self._opened[schema] = text
             else:
                 try:
                     resolved = ResolvedSpec(spec=self._spec(), reader=text)
-                    self._opened[schema_id] = open_decoder(resolved)
+                    self._opened[schema] = open_decoder(resolved)
                 except InvalidOptionError as error:
-                    self._opened[schema_id] = f"schema {schema_id} cannot be used: {error}"
-        return self._opened[schema_id]
+                    self._opened[schema] = f"schema {schema} cannot be used: {error}"
+        return self._opened[schema]
 
     def _decode_with(
-        self, decoder: ValueDecoder | str, values: pa.BinaryArray
+        self, decoder: ValueDecoder | str, values: pa.BinaryArray, headers: pa.ListArray | None
     ) -> tuple[list[Any], list[str | None]]:
         if isinstance(decoder, str):
-            return [None] * len(values), [decoder] * len(values)
-        decoded = decoder.decode(values)
+            return _refused(values, decoder)
+        decoded = decoder.decode(values, headers)
         kind = decoder.arrow_type
         shown = [json_value(value, kind) for value in decoded.values.to_pylist()]
         return shown, decoded.errors.to_pylist()
 
 
-def _missing(values: pa.BinaryArray) -> list[str | None]:
-    return [_NO_HEADER if each.is_valid else None for each in values]
+def _refused(values: pa.BinaryArray, reason: str) -> tuple[list[Any], list[str | None]]:
+    return [None] * len(values), [reason if each.is_valid else None for each in values]
 
 
 def _parse(values: pa.BinaryArray) -> tuple[list[Any], list[str | None]]:

@@ -15,7 +15,8 @@ from streamlog.decoding.avro_program import AvroPrograms
 from streamlog.decoding.avro_schema import parse_avro
 from streamlog.decoding.columns import Columns
 from streamlog.decoding.decoded import DecodedValues
-from streamlog.decoding.framing import HEADER_SIZE, NO_ID, data_of, ids_of, spans_of
+from streamlog.decoding.frames import Frames, frames_of, why_unknown
+from streamlog.decoding.framing import NO_ID
 from streamlog.decoding.schema_text import SchemaText
 from streamlog.decoding.writer_schemas import WriterSchemas
 from streamlog.errors import InvalidOptionError
@@ -45,61 +46,57 @@ class AvroDecoder:
     Args:
         reader: The reader's schema.
         writers: The writer's schemas.
-        is_framed: Whether values have Confluent's header; otherwise their writer's schema is the
-            reader's.
+        field: What the values are, `key` or `value`; a header of the record is named after it.
+        is_framed: Whether an id says which schema wrote a value; otherwise it is the reader's.
 
     Raises:
         InvalidOptionError: The reader's schema is invalid, or has no columns.
         InvalidRequestError: fastavro is missing.
     """
 
-    def __init__(self, reader: SchemaText, writers: WriterSchemas, *, is_framed: bool) -> None:
-        self._writers, self._is_framed = writers, is_framed
+    def __init__(
+        self, reader: SchemaText, writers: WriterSchemas, *, is_framed: bool, field: str = "value"
+    ) -> None:
+        self._writers, self._field = writers, field if is_framed else None
+        self.needs_headers = is_framed
         self._columns = AvroColumns.of(parse_avro(reader))
         self._programs = AvroPrograms(self._columns)
-        self._entries: dict[int, int] = {}
+        self._entries: dict[int | str, int] = {}
         self._arrays: tuple[Any, ...] = ()
         self._stack = np.zeros(a.STACK_SIZE, np.int64)
         self.arrow_type: pa.DataType = self._columns.tree.nodes[0].type
         if not is_framed:
             self._entries[NO_ID] = self._programs.add(self._columns.schema)
 
-    def decode(self, values: pa.BinaryArray) -> DecodedValues:
+    def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
         """Decode values; see `ValueDecoder.decode`."""
         values = values.cast(pa.binary())
-        data, (starts, ends) = data_of(values), spans_of(values)
         is_valid = validity_of(values)
-        ids = np.full(len(values), NO_ID, np.int64)
-        if self._is_framed:
-            ids = np.where(is_valid, ids_of(data, starts, ends), NO_ID)
-        entries = np.where(is_valid, self._entries_of(ids, is_valid), -1)
-        starts = starts + HEADER_SIZE * (ids != NO_ID)
-        columns, errors = self._run(data, starts, ends, entries)
-        texts = self._texts(errors, starts)
-        return DecodedValues(columns.array(), texts, array_of_ids(ids))
+        frames = frames_of(values, headers, self._field)
+        entries = self._entries_of(frames, is_valid)
+        columns, errors = self._run(*frames.values, entries)
+        texts = self._texts(errors, frames.values.starts)
+        return DecodedValues(columns.array(), texts, array_of_ids(frames.writers))
 
-    def _entries_of(self, ids: NDArray[np.int64], is_valid: NDArray[np.bool_]) -> Any:
+    def _entries_of(self, frames: Frames, is_valid: NDArray[np.bool_]) -> Any:
         """Return int64[n]: where the program of each value starts."""
-        known, places = np.unique(ids[is_valid], return_inverse=True)
-        entries = np.full(len(ids), -1, np.int64)
+        known, places = np.unique(frames.writers[is_valid], return_inverse=True)
+        entries = np.full(len(is_valid), -1, np.int64)
         if len(known):
-            found = np.array([self._entry(schema_id) for schema_id in known.tolist()], np.int64)
-            entries[is_valid] = found[places]
+            found = [self._entry(writer, frames) for writer in known.tolist()]
+            entries[is_valid] = np.array(found, np.int64)[places]
         return entries
 
-    def _entry(self, schema_id: int) -> int:
-        entry = self._entries.get(schema_id)
+    def _entry(self, writer: int, frames: Frames) -> int:
+        schema = frames.schema(writer)
+        entry = self._entries.get(schema)
         if entry is not None:
             return entry
-        if schema_id == NO_ID:
-            message = "no header of a schema registry: expected a zero byte and a schema id"
-            entry = self._programs.add_failure(message)
-        else:
-            found = self._writers.find(schema_id)
-            entry = self._add_program(found)
-            if isinstance(found, str):
-                return entry  # ids are not kept: there may be as many as values
-        self._entries[schema_id] = entry
+        reason = why_unknown(writer, self._field)
+        found = reason or self._writers.find(schema)
+        entry = self._add_program(found)
+        if reason or not isinstance(found, str):  # unknown ids are not kept: there may be many
+            self._entries[schema] = entry
         return entry
 
     def _add_program(self, found: SchemaText | str) -> int:

@@ -65,8 +65,10 @@ class DecoderSpec:
         schema: The reader's schema: its text, or `@FILE`. For JSON: a Spark DDL such as
             `id BIGINT, name STRING`, or Spark's JSON form of a schema.
         message: Full name of the Protobuf message; by default the first one of the schema.
-        is_framed: Whether values begin with Confluent's header: a zero byte and a schema id,
-            for Protobuf also the indexes of the message. In JSON it is detected.
+        is_framed: Whether an id says which schema wrote a value, as Confluent's serializers have
+            it: a zero byte and an id in front of the value, for Protobuf also the indexes of the
+            message, or a GUID in a header of the record. In JSON it is detected.
+        field: What the values are, `key` or `value`.
     """
 
     format: Format
@@ -75,6 +77,7 @@ class DecoderSpec:
     schema: str | None = None
     message: str | None = None
     is_framed: bool = True
+    field: str = "value"
 
     def resolve(self, fs: FileSystem | None = None) -> "ResolvedSpec":
         """Return the specification with the text of the reader's schema.
@@ -140,7 +143,9 @@ def open_decoder(resolved: ResolvedSpec, fs: FileSystem | None = None) -> ValueD
     if spec.format is Format.PROTOBUF:
         from streamlog.decoding.protobuf_values import ProtobufDecoder
 
-        return ProtobufDecoder(reader, spec.message, writers, is_framed=spec.is_framed)
+        return ProtobufDecoder(
+            reader, spec.message, writers, is_framed=spec.is_framed, field=spec.field
+        )
     from streamlog.decoding.avro_values import AvroDecoder
 
-    return AvroDecoder(reader, writers, is_framed=spec.is_framed)
+    return AvroDecoder(reader, writers, is_framed=spec.is_framed, field=spec.field)

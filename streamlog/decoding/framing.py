@@ -1,4 +1,4 @@
-"""Confluent's header of serialized values: a zero byte and the id of the schema, big-endian.
+"""Confluent's prefix of serialized values: a zero byte and the id of the schema, big-endian.
 
 In Protobuf the indexes of the message follow: how many there are, then each of them, from the
 outermost message inwards, as zig-zag varints; a single 0 stands for the first message.
@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["HEADER_SIZE", "MAGIC", "NO_ID", "data_of", "ids_of", "spans_of", "without_headers"]
+__all__ = ["PREFIX_SIZE", "MAGIC", "NO_ID", "data_of", "ids_of", "spans_of", "without_prefixes"]
 
 MAGIC: Final = 0
-HEADER_SIZE: Final = 5  # the magic byte and an int32
+PREFIX_SIZE: Final = 5  # the magic byte and an int32
 NO_ID: Final = -1
 
 
@@ -46,32 +46,32 @@ def ids_of(
         ends: int64[n], the positions after them.
     """
     ids = np.full(len(starts), NO_ID, np.int64)
-    is_long = np.flatnonzero(ends - starts >= HEADER_SIZE)
+    is_long = np.flatnonzero(ends - starts >= PREFIX_SIZE)
     framed = is_long[data[starts[is_long]] == MAGIC]
     at = starts[framed]
     found = np.zeros(len(framed), np.int64)
-    for byte in range(1, HEADER_SIZE):
+    for byte in range(1, PREFIX_SIZE):
         found = found << 8 | data[at + byte]
     ids[framed] = found
     return ids
 
 
-def without_headers(values: pa.BinaryArray, has_header: NDArray[np.bool_]) -> pa.BinaryArray:
-    """Return values without the first `HEADER_SIZE` bytes of some of them.
+def without_prefixes(values: pa.BinaryArray, has_prefix: NDArray[np.bool_]) -> pa.BinaryArray:
+    """Return values without the first `PREFIX_SIZE` bytes of some of them.
 
     Args:
         values: pa.BinaryArray[n].
-        has_header: bool[n]; those values are long enough.
+        has_prefix: bool[n]; those values are long enough.
     """
-    if not has_header.any():
+    if not has_prefix.any():
         return values
     starts, ends = spans_of(values)
     keeps = np.ones(ends[-1], bool)
     keeps[: starts[0]] = False
-    for byte in range(HEADER_SIZE):
-        keeps[starts[has_header] + byte] = False
+    for byte in range(PREFIX_SIZE):
+        keeps[starts[has_prefix] + byte] = False
     offsets = np.zeros(len(values) + 1, np.int32)
-    np.cumsum(ends - starts - HEADER_SIZE * has_header, out=offsets[1:])
+    np.cumsum(ends - starts - PREFIX_SIZE * has_prefix, out=offsets[1:])
     data = data_of(values)[: ends[-1]][keeps]
     validity = values.is_valid().buffers()[1]
     return pa.Array.from_buffers(

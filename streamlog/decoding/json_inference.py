@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamlog.decoding.ddl import ddl_of_type
-from streamlog.decoding.framing import NO_ID, data_of, ids_of, spans_of, without_headers
+from streamlog.decoding.framing import NO_ID, data_of, ids_of, spans_of, without_prefixes
 from streamlog.decoding.json_values import parse_value
 from streamlog.errors import InvalidRequestError
 
@@ -36,7 +36,7 @@ def infer_json_schema(values: pa.BinaryArray) -> str:
     values = pc.drop_null(values.cast(pa.binary()))
     framed = ids_of(data_of(values), *spans_of(values)) != NO_ID
     root = _Seen()
-    for value in without_headers(values, framed).to_pylist():
+    for value in without_prefixes(values, framed).to_pylist():
         try:
             found = parse_value(value)
         except ValueError:

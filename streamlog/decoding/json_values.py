@@ -25,7 +25,7 @@ from streamlog.decoding.arrays import (
 )
 from streamlog.decoding.ddl import type_of_ddl
 from streamlog.decoding.decoded import DecodedValues
-from streamlog.decoding.framing import NO_ID, data_of, ids_of, spans_of, without_headers
+from streamlog.decoding.framing import NO_ID, data_of, ids_of, spans_of, without_prefixes
 
 __all__ = ["JsonDecoder", "convert_value", "parse_value"]
 
@@ -45,17 +45,19 @@ class JsonDecoder:
         schema: The fields, as DDL.
     """
 
+    needs_headers = False  # nothing is in front of a value whose schema a header names
+
     def __init__(self, schema: str) -> None:
         self.arrow_type: pa.DataType = type_of_ddl(schema)
         self._parsed = _parsed_type(self.arrow_type)
 
-    def decode(self, values: pa.BinaryArray) -> DecodedValues:
+    def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
         """Decode values; see `ValueDecoder.decode`."""
         values = values.cast(pa.binary())
         data, (starts, ends) = data_of(values), spans_of(values)
         is_valid = validity_of(values)
         ids = np.where(is_valid, ids_of(data, starts, ends), NO_ID)
-        payloads = without_headers(values, ids != NO_ID)
+        payloads = without_prefixes(values, ids != NO_ID)
         work = _Work(self.arrow_type, self._parsed, payloads)
         work.decode_all(is_valid)
         return DecodedValues(work.result(), work.errors(), array_of_ids(ids))

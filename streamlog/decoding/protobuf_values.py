@@ -6,12 +6,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamlog.binary.arrays import as_source
 from streamlog.decoding import protobuf_layout as p
 from streamlog.decoding.arrays import array_of_errors, array_of_ids, validity_of
 from streamlog.decoding.columns import Columns
 from streamlog.decoding.decoded import DecodedValues
-from streamlog.decoding.framing import HEADER_SIZE, NO_ID, data_of, ids_of, spans_of
+from streamlog.decoding.frames import Frames, ValueSpans, distinct_rows, frames_of, why_unknown
 from streamlog.decoding.protobuf_columns import ProtobufColumns
 from streamlog.decoding.protobuf_kernels import decode_protobuf, measure_indexes
 from streamlog.decoding.protobuf_schema import parse_protobuf
@@ -30,7 +29,7 @@ _REASONS: Final = {
     p.BAD_ONEOF: "two members of a oneof are set, one of them a message",
     p.BAD_TIME: "a Timestamp or Duration is out of range",
 }
-_NO_HEADER: Final = "no header of a schema registry: expected a zero byte and a schema id"
+_WORD: Final = 8  # bytes
 _BAD_INDEXES: Final = "the indexes of the message in the header are cut off or too many"
 
 
@@ -44,7 +43,8 @@ class ProtobufDecoder:
         reader: The reader's schema.
         message: The full name of the message; by default the first one of the schema.
         writers: The writer's schemas, which name the message of each value.
-        is_framed: Whether values have Confluent's header.
+        is_framed: Whether an id says which schema wrote a value.
+        field: What the values are, `key` or `value`; a header of the record is named after it.
 
     Raises:
         InvalidOptionError: The schema is invalid, or has no such message.
@@ -52,94 +52,98 @@ class ProtobufDecoder:
     """
 
     def __init__(
-        self, reader: SchemaText, message: str | None, writers: WriterSchemas, *, is_framed: bool
+        self,
+        reader: SchemaText,
+        message: str | None,
+        writers: WriterSchemas,
+        *,
+        is_framed: bool,
+        field: str = "value",
     ) -> None:
-        self._writers, self._is_framed = writers, is_framed
+        self._writers, self._field = writers, field if is_framed else None
+        self.needs_headers = is_framed
         descriptor = parse_protobuf(reader).message(message)
         self._name = descriptor.full_name
         self._columns = ProtobufColumns(descriptor)
         self._arrays = self._columns.arrays()
         self._stack = np.zeros(2 * p.MAX_DEPTH, np.int64)
-        self._refused: dict[tuple[int, bytes], str | None] = {}
+        self._refused: dict[tuple[int | str, bytes], str | None] = {}
         self.arrow_type: pa.DataType = self._columns.tree.nodes[0].type
 
-    def decode(self, values: pa.BinaryArray) -> DecodedValues:
+    def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
         """Decode values; see `ValueDecoder.decode`."""
         values = values.cast(pa.binary())
-        data, (starts, ends) = as_source(data_of(values)), spans_of(values)
         is_wanted = validity_of(values)
         texts: dict[int, str] = {}
-        ids = np.full(len(values), NO_ID, np.int64)
-        if self._is_framed:
-            ids = np.where(is_wanted, ids_of(data, starts, ends), NO_ID)
-            starts = self._after_headers(data, starts, ends, ids, is_wanted, texts)
+        frames = frames_of(values, headers, self._field)
+        data, starts, ends = frames.values
+        if self._field is not None:
+            for row in np.flatnonzero(is_wanted & (frames.writers < 0)).tolist():
+                reason = why_unknown(int(frames.writers[row]), self._field)
+                if reason is not None:
+                    texts[row] = reason
+            starts = starts + self._check_indexes(frames.after_prefix, frames, texts)
+            if frames.after_header_id is not None:
+                self._check_indexes(frames.after_header_id, frames, texts)
+            is_wanted[list(texts)] = False
         columns, errors = self._run(data, starts, ends, is_wanted)
         for row in np.flatnonzero(errors[:, 0]).tolist():
             status, position, table = errors[row].tolist()
             name = self._columns.names[table]
             texts[row] = f"{_REASONS[status]}, at byte {position - int(starts[row])} in {name}"
         return DecodedValues(
-            columns.array(), array_of_errors(texts, len(values)), array_of_ids(ids)
+            columns.array(), array_of_errors(texts, len(values)), array_of_ids(frames.writers)
         )
 
-    def _after_headers(
-        self,
-        data: NDArray[np.uint8],
-        starts: NDArray[np.int64],
-        ends: NDArray[np.int64],
-        ids: NDArray[np.int64],
-        is_wanted: NDArray[np.bool_],
-        texts: dict[int, str],
+    def _check_indexes(
+        self, place: ValueSpans, frames: Frames, texts: dict[int, str]
     ) -> NDArray[np.int64]:
-        """Return where messages start; values with a wrong header are no longer wanted."""
-        has_id = ids != NO_ID
-        for row in np.flatnonzero(is_wanted & ~has_id).tolist():
-            texts[row] = _NO_HEADER
-        after_id = np.where(has_id, starts + HEADER_SIZE, -1)
-        sizes = np.zeros(len(starts), np.int64)
-        measure_indexes(data, after_id, ends, sizes)
+        """Compare the messages that indexes name with the reader's; return int64[n], their sizes.
+
+        Args:
+            place: Where there are indexes.
+            frames: The schemas.
+            texts: Gets what is wrong with values, by their rows.
+        """
+        sizes = np.zeros(len(place.starts), np.int64)
+        measure_indexes(*place, sizes)
         for row in np.flatnonzero(sizes < 0).tolist():
             texts[row] = _BAD_INDEXES
         for size in np.unique(sizes[sizes > 0]).tolist():
             rows = np.flatnonzero(sizes == size)
-            headers = np.column_stack(
-                [data[after_id[rows] + byte] for byte in range(size)]
-                + [ids[rows] >> shift & 0xFF for shift in (24, 16, 8, 0)]
-            )
-            known, places = np.unique(headers.astype(np.uint8), axis=0, return_inverse=True)
-            for number, header in enumerate(known):
-                indexes, schema_id = header[:size].tobytes(), header[size:].tobytes()
-                refused = self._refusal(int.from_bytes(schema_id, "big", signed=True), indexes)
+            at = place.starts[rows, None] + np.arange(size)
+            writers = frames.writers[rows].astype(">i8").view(np.uint8).reshape(-1, _WORD)
+            known, places = distinct_rows(np.hstack([place.data[at], writers]))
+            for number, each in enumerate(known):
+                indexes, writer = each[:size].tobytes(), each[size:].tobytes()
+                schema = frames.schema(int.from_bytes(writer, "big", signed=True))
+                refused = self._refusal(schema, indexes)
                 if refused is not None:
-                    texts.update(
-                        dict.fromkeys(rows[places.reshape(-1) == number].tolist(), refused)
-                    )
-        if texts:
-            is_wanted[list(texts)] = False
-        return np.where(has_id, after_id + np.maximum(sizes, 0), starts)
+                    texts.update(dict.fromkeys(rows[places == number].tolist(), refused))
+        return np.maximum(sizes, 0)
 
-    def _refusal(self, schema_id: int, indexes: bytes) -> str | None:
-        """Return why values with a header are not decoded, or None if they are."""
-        key = schema_id, indexes
+    def _refusal(self, schema: int | str, indexes: bytes) -> str | None:
+        """Return why values of a schema and message are not decoded, or None if they are."""
+        key = schema, indexes
         if key not in self._refused:
-            found = self._message_of(schema_id, indexes)
+            found = self._message_of(schema, indexes)
             if found == self._name:
                 self._refused[key] = None
             else:
                 return found if " " in found else f"message {found}, expected {self._name}"
         return self._refused[key]
 
-    def _message_of(self, schema_id: int, indexes: bytes) -> str:
-        """Return the name of the message in a header, or why it is not known, with a space."""
-        found = self._writers.find(schema_id)
+    def _message_of(self, schema: int | str, indexes: bytes) -> str:
+        """Return the name of the message at indexes, or why it is not known, with a space."""
+        found = self._writers.find(schema)
         if isinstance(found, str):
             return found
         try:
-            schema = parse_protobuf(found)
+            parsed = parse_protobuf(found)
         except InvalidOptionError as error:
             return f"the writer's schema cannot be used: {error}"
         path = _indexes_of(indexes)
-        return schema.name_at(path) or f"no message {path} in the writer's schema {schema_id}"
+        return parsed.name_at(path) or f"no message {path} in the writer's schema {schema}"
 
     def _run(
         self,

@@ -1,7 +1,8 @@
 """A schema registry over HTTP: Confluent's, or one that answers in the same way.
 
-Three requests are used: `GET /schemas/ids/ID`, `GET /subjects/SUBJECT/versions/latest` and, for the
-schemas that another one refers to, `GET /subjects/SUBJECT/versions/VERSION`.
+Four requests are used: `GET /schemas/ids/ID`, `GET /schemas/guids/GUID`,
+`GET /subjects/SUBJECT/versions/latest` and, for the schemas that another one refers to,
+`GET /subjects/SUBJECT/versions/VERSION`.
 
 Credentials come from the environment only, so that they stand in no option, log or checkpoint:
 
@@ -71,6 +72,10 @@ class SchemaRegistry:
         """Return the schema with an id."""
         answer = self._get(f"/schemas/ids/{schema_id}", "unknown schema id", schema_id)
         return self._schema(answer)
+
+    def by_guid(self, guid: str) -> SchemaText:
+        """Return the schema with a GUID; registries that have none do not know it."""
+        return self._schema(self._get(f"/schemas/guids/{guid}", "unknown schema GUID", guid))
 
     def latest(self, subject: str) -> SchemaText:
         """Return the latest version of a subject."""

@@ -3,6 +3,7 @@
 A directory contains
 
     ID.avsc, ID.proto, ID.json, ID.desc       the schema with that id in the registry
+    GUID.avsc, GUID.proto, …                  the schema with that GUID
     SUBJECT.avsc, SUBJECT.proto, …            the only version of a subject
     SUBJECT/VERSION.avsc, …                   one version of a subject; the highest is the latest
 
@@ -43,6 +44,10 @@ class Schemas(Protocol):
             UnknownSchemaError: There is none.
             UnavailableError: The source cannot be reached now.
         """
+        ...
+
+    def by_guid(self, guid: str) -> SchemaText:
+        """Return the schema with a GUID, as 8-4-4-4-12 small digits; raises the same errors."""
         ...
 
     def latest(self, subject: str) -> SchemaText:
@@ -103,13 +108,20 @@ class DirectoryOfSchemas:
 
     def by_id(self, schema_id: int) -> SchemaText:
         """Return the schema in `ID.SUFFIX`."""
-        found = self._find(f"{self._path}/{schema_id}")
+        return self._named("id", str(schema_id))
+
+    def by_guid(self, guid: str) -> SchemaText:
+        """Return the schema in `GUID.SUFFIX`."""
+        return self._named("GUID", guid)
+
+    def _named(self, kind: str, name: str) -> SchemaText:
+        found = self._find(f"{self._path}/{name}")
         if found is None:
             raise UnknownSchemaError(
-                "unknown schema id",
+                f"unknown schema {kind}",
                 path=self._path,
-                got=schema_id,
-                expected=f"a file {schema_id}.avsc, .proto, .json or .desc",
+                got=name,
+                expected=f"a file {name}.avsc, .proto, .json or .desc",
             )
         return found
 

@@ -13,7 +13,7 @@ __all__ = ["WriterSchemas"]
 _MAX_KEPT: Final = 10_000
 _MAX_UNKNOWN: Final = 100  # ids that a registry is asked for in vain
 
-_kept: dict[tuple[str, int], SchemaText] = {}
+_kept: dict[tuple[str, int | str], SchemaText] = {}
 _lock = threading.Lock()
 
 
@@ -29,10 +29,13 @@ class WriterSchemas:
     def __init__(self, registry: str | None, reader: SchemaText, fs: FileSystem) -> None:
         self._registry, self._reader, self._fs = registry, reader, fs
         self._schemas: Schemas | None = None
-        self._unknown: dict[int, str] = {}
+        self._unknown: dict[int | str, str] = {}
 
-    def find(self, schema_id: int) -> SchemaText | str:
+    def find(self, schema: int | str) -> SchemaText | str:
         """Return the schema with an id, or why there is none.
+
+        Args:
+            schema: Its id, or its GUID in the usual form.
 
         Raises:
             UnavailableError: The registry cannot be reached now.
@@ -40,20 +43,24 @@ class WriterSchemas:
         """
         if self._registry is None:
             return self._reader
-        key = self._registry, schema_id
+        key = self._registry, schema
         if key in _kept:
             return _kept[key]
-        if schema_id in self._unknown:
-            return self._unknown[schema_id]
+        if schema in self._unknown:
+            return self._unknown[schema]
+        name = f"schema {'GUID' if isinstance(schema, str) else 'id'} {schema}"
         if len(self._unknown) >= _MAX_UNKNOWN:
-            return f"unknown schema id {schema_id}: not asked for after {_MAX_UNKNOWN} unknown ids"
+            return f"unknown {name}: not asked for after {_MAX_UNKNOWN} unknown ids"
         if self._schemas is None:
             self._schemas = open_schemas(self._registry, fs=self._fs)
         try:
-            found = self._schemas.by_id(schema_id)
+            if isinstance(schema, str):
+                found = self._schemas.by_guid(schema)
+            else:
+                found = self._schemas.by_id(schema)
         except UnknownSchemaError:
-            self._unknown[schema_id] = f"unknown schema id {schema_id} in {self._registry}"
-            return self._unknown[schema_id]
+            self._unknown[schema] = f"unknown {name} in {self._registry}"
+            return self._unknown[schema]
         with _lock:
             if len(_kept) >= _MAX_KEPT:
                 _kept.clear()

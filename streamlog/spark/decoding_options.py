@@ -141,6 +141,7 @@ def _parse_spec(given: Mapping[str, str], field: str, choice: TopicChoice) -> "D
         schema=None if schema is None else _absolute(schema),
         message=given.get(f"{field}Message"),
         is_framed=framing == "confluent",
+        field=field,
     )
 
 

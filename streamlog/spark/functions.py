@@ -219,22 +219,26 @@ class DecodeFunction:
         value = StructField("value", spark_type_of(kind))
         self.data_type = StructType([value, StructField("error", StringType())])
 
-    def __call__(self, value: "Column | str") -> "Column":
+    def __call__(self, value: "Column | str", headers: "Column | str | None" = None) -> "Column":
         """Return decoded values: a struct of `value` and `error`.
 
         Args:
             value: A binary column.
+            headers: The headers of the records, as the source has them with `includeHeaders`.
+                Without them a schema that only a header names is unknown.
         """
-        return self.function()(_column(value))
+        columns = [value] if headers is None else [value, headers]
+        return self.function()(*map(_column, columns))
 
     def function(self) -> Any:
-        """Return the Arrow UDF.
+        """Return the Arrow UDF, of values, or of values and headers.
 
         Its results may change while a registry changes. So Spark does not repeat it in a filter
         that follows it.
         """
         resolved, fails_fast = self._resolved, self._fails_fast
 
+        # Spark looks at the hints; with two columns it passes pairs nevertheless.
         def decode(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
             return decode_batches(batches, resolved, fails_fast=fails_fast)
 
@@ -242,9 +246,14 @@ class DecodeFunction:
 
 
 def decode_batches(
-    batches: Iterator[pa.Array], resolved: ResolvedSpec, *, fails_fast: bool
+    batches: Iterator[pa.Array | tuple[pa.Array, ...]], resolved: ResolvedSpec, *, fails_fast: bool
 ) -> Iterator[pa.Array]:
     """Yield the struct of value and error for each array of values; runs in a worker.
+
+    Args:
+        batches: Arrays of values, or pairs of one of values and one of headers.
+        resolved: What to decode with.
+        fails_fast: Whether a value that cannot be decoded is an error of the query.
 
     Raises:
         InvalidRecordError: A value cannot be decoded, if `fails_fast`.
@@ -253,7 +262,8 @@ def decode_batches(
     decoder = open_decoder(resolved)
     kind = as_spark_has_it(decoder.arrow_type)
     for batch in batches:
-        values, errors, _ = decoder.decode(batch.cast(pa.binary()))
+        column, headers = batch if isinstance(batch, tuple) else (batch, None)
+        values, errors, _ = decoder.decode(column.cast(pa.binary()), headers)
         if values.type != kind:
             values = values.cast(kind, safe=False)
         if fails_fast and errors.null_count < len(errors):
@@ -285,6 +295,7 @@ def avro_decoder(
     schema_registry: str | None = None,
     subject: str | None = None,
     schema_framing: str = "confluent",
+    field: str = "value",
     mode: str = _PERMISSIVE,
 ) -> DecodeFunction:
     """Return a decoder of Avro.
@@ -295,6 +306,7 @@ def avro_decoder(
             Credentials come from the environment.
         subject: Instead of `schema`: the subject whose latest version is the reader's schema.
         schema_framing: `confluent` (default), or `none` for values without an id.
+        field: `value` (default) or `key`: whose schema the headers of a record name.
         mode: `PERMISSIVE` (default) returns errors by row, `FAILFAST` raises the first one.
 
     Raises:
@@ -308,6 +320,7 @@ def avro_decoder(
         subject=subject,
         schema=schema,
         is_framed=_is_confluent(schema_framing),
+        field=_checked_field(field),
     )
     return DecodeFunction(spec, mode=mode)
 
@@ -319,6 +332,7 @@ def protobuf_decoder(
     schema_registry: str | None = None,
     subject: str | None = None,
     schema_framing: str = "confluent",
+    field: str = "value",
     mode: str = _PERMISSIVE,
 ) -> DecodeFunction:
     """Return a decoder of Protobuf; for the arguments and errors see `avro_decoder`.
@@ -329,6 +343,7 @@ def protobuf_decoder(
         schema_registry: As for Avro.
         subject: As for Avro.
         schema_framing: As for Avro.
+        field: As for Avro.
         mode: As for Avro.
     """
     spec = DecoderSpec(
@@ -338,30 +353,45 @@ def protobuf_decoder(
         schema=schema,
         message=message,
         is_framed=_is_confluent(schema_framing),
+        field=_checked_field(field),
     )
     return DecodeFunction(spec, mode=mode)
 
 
-def from_avro(value: "Column | str", schema: str | None = None, **arguments: Any) -> "Column":
+def from_avro(
+    value: "Column | str",
+    schema: str | None = None,
+    *,
+    headers: "Column | str | None" = None,
+    **arguments: Any,
+) -> "Column":
     """Return values of Avro as a struct of `value` and `error`.
 
     Args:
         value: A binary column.
         schema: The reader's schema; see `avro_decoder`.
+        headers: The headers of the records, one of which may name the schema of the value.
         **arguments: Of `avro_decoder`, with its errors.
     """
-    return avro_decoder(schema, **arguments)(value)
+    return avro_decoder(schema, **arguments)(value, headers)
 
 
-def from_protobuf(value: "Column | str", schema: str | None = None, **arguments: Any) -> "Column":
+def from_protobuf(
+    value: "Column | str",
+    schema: str | None = None,
+    *,
+    headers: "Column | str | None" = None,
+    **arguments: Any,
+) -> "Column":
     """Return values of Protobuf as a struct of `value` and `error`.
 
     Args:
         value: A binary column.
         schema: The reader's schema; see `protobuf_decoder`.
+        headers: The headers of the records, one of which may name the schema of the value.
         **arguments: Of `protobuf_decoder`, with its errors.
     """
-    return protobuf_decoder(schema, **arguments)(value)
+    return protobuf_decoder(schema, **arguments)(value, headers)
 
 
 def register_functions(spark: "SparkSession", **decoders: DecodeFunction) -> None:
@@ -403,3 +433,11 @@ def _is_confluent(framing: str) -> bool:
             "invalid value for schema_framing", got=repr(framing), expected="confluent or none"
         )
     return framing == "confluent"
+
+
+def _checked_field(field: str) -> str:
+    if field not in ("key", "value"):
+        raise InvalidOptionError(
+            "invalid value for field", got=repr(field), expected="key or value"
+        )
+    return field

@@ -199,7 +199,8 @@ OPTIONS: Final = (
         "schemaFraming",
         Use.READ,
         "confluent",
-        "confluent: values begin with a zero byte and the id of their schema. none: they do not.",
+        "confluent: a zero byte and an id in front of a value, or a GUID in a header, name its "
+        "schema. none: nothing does.",
     ),
     Option(
         "mode",

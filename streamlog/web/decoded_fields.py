@@ -8,6 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pyarrow as pa
 
+from streamlog.arrow.schema import HEADERS, arrow_schema
 from streamlog.web.values import MAX_SHOWN, ShownValue, shown_value
 from streamlog.words import human_size
 
@@ -17,10 +18,14 @@ if TYPE_CHECKING:
 __all__ = ["DecodedFields"]
 
 _FIELDS: Final = ("key", "value")
+_HEADERS: Final = arrow_schema((HEADERS,)).field(HEADERS).type
 
 
 class DecodedFields:
     """Decodes what a page shows.
+
+    Attributes:
+        needs_headers: Whether the headers of records are needed: one may name a schema.
 
     Args:
         decoders: The decoders of `key` and `value`; what has none is shown as it is stored.
@@ -28,6 +33,7 @@ class DecodedFields:
 
     def __init__(self, decoders: "Mapping[str, FieldDecoder]") -> None:
         self._decoders = decoders
+        self.needs_headers = bool(decoders)
         self._lock = threading.Lock()  # decoders are for one thread at a time
 
     def flags(self) -> list[str]:
@@ -42,7 +48,7 @@ class DecodedFields:
         """Give each record its `lines`: its key and value in short, decoded where that is possible.
 
         Args:
-            rows: Records with the fields `key` and `value`, in bytes.
+            rows: Records with `key`, `value` and, if `needs_headers`, `headers`.
 
         Raises:
             UnavailableError: The schema registry cannot be reached.
@@ -74,8 +80,9 @@ class DecodedFields:
         self, name: str, rows: Sequence[dict[str, Any]]
     ) -> tuple[list[Any], list[str | None]]:
         values = pa.array([row[name] for row in rows], pa.binary())
+        headers = pa.array([row["headers"] for row in rows], _HEADERS)
         with self._lock:
-            return self._decoders[name].decode(values)
+            return self._decoders[name].decode(values, headers)
 
 
 def _shown(value: Any, kind: str) -> ShownValue:

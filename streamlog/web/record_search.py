@@ -78,6 +78,7 @@ class RecordQuery:
         is_newest_first: The order.
         filter: The conditions.
         cursor: Where each partition goes on: the first offset, or newest first the end.
+        has_headers: Whether the records found have their headers.
     """
 
     topic: str
@@ -87,6 +88,7 @@ class RecordQuery:
     is_newest_first: bool = True
     filter: RecordFilter = field(default_factory=RecordFilter)
     cursor: Mapping[int, int] = field(default_factory=dict)
+    has_headers: bool = False
 
 
 def parse_cursor(text: str) -> dict[int, int]:
@@ -318,7 +320,14 @@ class _PartitionSearch:
         return int(max(readable.start, min(readable.end, offset)))
 
     def _read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        return read_range(self._path, self._partition, start, end, columns=_COLUMNS)
+        return read_range(
+            self._path,
+            self._partition,
+            start,
+            end,
+            columns=_COLUMNS,
+            include_headers=self._query.has_headers,
+        )
 
     def _forward(self, start: int, end: int, rows: int, budget: _Budget, share: float) -> _Part:
         found: list[dict[str, Any]] = []
@@ -379,6 +388,7 @@ def read_range(
     end: int,
     *,
     columns: Collection[str] | None = None,
+    include_headers: bool = False,
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a partition from `start` to before `end`.
@@ -389,6 +399,7 @@ def read_range(
         start: The first offset.
         end: The offset after the last one.
         columns: Which columns; None: all of them, with headers.
+        include_headers: Whether to add headers to chosen columns.
         isolation: Whether to leave out records that are not committed.
 
     Raises:
@@ -401,7 +412,7 @@ def read_range(
             topic,
             partitions=[number],
             columns=columns,
-            include_headers=columns is None,
+            include_headers=include_headers or columns is None,
             isolation=isolation,
             invalid_timestamps="null",
             starting_offsets={topic: {number: start}},

@@ -7,6 +7,7 @@ in proportion to what it cost.
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -224,6 +225,7 @@ class LogPages:
             is_newest_first=asked.get("order", "newest") != "oldest",
             filter=RecordFilter(key=key, text=text, json_path=path, json_value=equals),
             cursor=parse_cursor(asked.get("cursor", "") if cursor is None else cursor),
+            has_headers=self._fields.needs_headers,
         )
 
     def _search(self, query: RecordQuery, limits: SearchLimits) -> FoundRecords:
@@ -303,12 +305,16 @@ class LogPages:
     def tail_rows(self, request: Request) -> Response:
         """Return the records after a cursor as rows of a table, and the next cursor."""
         query = self._query(request)
-        query = RecordQuery(topic=query.topic, is_newest_first=False, cursor=query.cursor)
+        query = RecordQuery(
+            topic=query.topic,
+            is_newest_first=False,
+            cursor=query.cursor,
+            has_headers=query.has_headers,
+        )
         ends = {each.partition: end for each, _, end in ranges_of(self._path, query)}
         cursor = {number: query.cursor.get(number, 0) for number in ends}
-        limited = RecordQuery(topic=query.topic, is_newest_first=False, cursor=cursor)
         limits = SearchLimits(rows=_TAIL_ROWS, bytes=16 << 20, ms=1000)
-        found = self._search(limited, limits)
+        found = self._search(replace(query, cursor=cursor), limits)
         after = {**ends, **parse_cursor(found.cursor or "")}
         for row in found.rows:  # appended since the ends were looked at
             after[row["partition"]] = max(after[row["partition"]], row["offset"] + 1)

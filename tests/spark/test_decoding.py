@@ -8,6 +8,7 @@ import fastavro
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 
+from streamlog.records.record import Header, Record
 from streamlog.spark import functions as SF  # noqa: N812
 from tests.support.log_root import BOTH_KINDS
 from tests.support.schema_registry import Registry, serve_registry
@@ -215,3 +216,35 @@ def test_protobuf_of_a_directory_of_schemas(spark, root, tmp_path):
     found = frame.select(decode("value").alias("d")).select("d.value.id", "d.error").collect()
     assert [row.id for row in found] == [5, None, None]
     assert [row.error for row in found] == [row._error and row._error.message for row in rows]
+
+
+def test_a_header_names_the_schema(spark, root, tmp_path):
+    """In a topic of both framings, by options, by functions of columns and in SQL."""
+    guid = "00000000-0000-0000-0000-0000000000ff"
+    for name in ("7", guid, "orders-value", "orders-key"):
+        (tmp_path / f"{name}.avsc").write_text('"int"')
+    names = ("__key_schema_id", "__value_schema_id")
+    headers = tuple(Header(name, b"\1" + bytes(15) + b"\xff") for name in names)
+    root.create().append("orders", 0, [b"\0\0\0\0\7\2"], key=b"\0\0\0\0\7\2")
+    root.log().append([Record(b"\4", b"\4", headers)])
+    options = {"keyFormat": "avro", "valueFormat": "avro", "schemaRegistry": str(tmp_path)}
+
+    frame = read(spark, root, **options).orderBy("offset")
+    raw = read(spark, root, includeHeaders="true").orderBy("offset")
+
+    assert [(row.key, row.value, row._error) for row in frame.collect()] == [
+        (1, 1, None),
+        (2, 2, None),
+    ]
+    arguments = {"schema_registry": str(tmp_path), "schema": '"int"'}
+    key = SF.from_avro("key", headers="headers", field="key", **arguments)
+    value = SF.from_avro("value", headers=raw.headers, **arguments)
+    found = raw.select(
+        key.alias("k"), value.alias("v"), SF.from_avro("value", **arguments).alias("n")
+    )
+    rows = found.collect()
+    assert [(row.k.value, row.v.value, row.n.value) for row in rows] == [(1, 1, 1), (2, 2, None)]
+    SF.register_functions(spark, decode_number=SF.avro_decoder(**arguments))
+    raw.createOrReplaceTempView("raw")
+    rows = spark.sql("SELECT decode_number(value, headers) AS d FROM raw").collect()
+    assert [row.d.value for row in rows] == [1, 2]

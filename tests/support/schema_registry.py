@@ -1,4 +1,4 @@
-"""A schema registry over HTTP for tests: the three requests that reading needs, and registering.
+"""A schema registry over HTTP for tests: the four requests that reading needs, and registering.
 
 It answers as Confluent's documentation describes. `python -m tests.programs.registry` runs the same
 tests against a real registry.
@@ -9,6 +9,7 @@ import json
 import os
 import re
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,6 +25,7 @@ class Registry:
 
     def __init__(self, user_info: str | None = None) -> None:
         self.schemas: list[dict[str, Any]] = []
+        self.guids: list[str] = []
         self.subjects: dict[str, list[int]] = {}
         self.user_info = user_info
         self.requests: list[str] = []
@@ -35,7 +37,13 @@ class Registry:
             return 503, {"error_code": 50003, "message": "busy"}
         found = VERSIONS.fullmatch(path.partition("?")[0])
         if method == "POST" and found:
-            return 200, {"id": self.register(unquote(found[1]), body)}
+            number = self.register(unquote(found[1]), body)
+            return 200, {"id": number, "guid": self.guids[number - 1]}
+        if path.startswith("/schemas/guids/"):
+            guid = path.removeprefix("/schemas/guids/").partition("?")[0]
+            if guid in self.guids:
+                return 200, {"guid": guid, **self.schemas[self.guids.index(guid)]}
+            return 404, {"error_code": 40403}
         if path.startswith("/schemas/ids/"):
             number = int(path.removeprefix("/schemas/ids/").partition("?")[0])
             known = 0 < number <= len(self.schemas)
@@ -44,14 +52,16 @@ class Registry:
             ids = self.subjects[unquote(found[1])]
             version = len(ids) if found[2] == "latest" else int(found[2])
             if 0 < version <= len(ids):
-                known = {"version": version, "id": ids[version - 1]}
-                return 200, {**known, **self.schemas[ids[version - 1] - 1]}
+                number = ids[version - 1]
+                known = {"version": version, "id": number, "guid": self.guids[number - 1]}
+                return 200, {**known, **self.schemas[number - 1]}
         return 404, {"error_code": 40401, "message": "not found"}
 
     def register(self, subject: str, body: dict[str, Any]) -> int:
         body = {name: each for name, each in body.items() if name != "version"}
         if body not in self.schemas:
             self.schemas.append(body)
+            self.guids.append(str(uuid.uuid4()))
         number = self.schemas.index(body) + 1
         versions = self.subjects.setdefault(subject, [])
         if number not in versions:

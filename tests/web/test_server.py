@@ -13,7 +13,7 @@ import pytest
 
 from streamlog.decoding.as_json import FieldDecoder
 from streamlog.decoding.decoder import Format
-from streamlog.records.record import Record
+from streamlog.records.record import Header, Record
 from streamlog.root.manager import LogManager
 from streamlog.web.record_search import SearchLimits
 from streamlog.web.server import LogPages
@@ -113,20 +113,27 @@ def test_keys_and_values_are_shown_decoded(tmp_path: Path) -> None:
     order = {"type": "record", "name": "O", "fields": [{"name": "id", "type": "long"}]}
     schemas = tmp_path / "sche'mas <b>"
     schemas.mkdir()
-    (schemas / "7.avsc").write_text(json.dumps(order))
+    for name in ("7", "00000000-0000-0000-0000-000000000000"):
+        (schemas / f"{name}.avsc").write_text(json.dumps(order))
     with LogManager.open(tmp_path / "root", create=True) as manager:
         manager.create_topic("orders", 1)
         values = (b"\0\0\0\0\7\x54", b"\0\0\0\0\x08\x54", None)
         records = [Record(key=b"<ann>", value=each) for each in values]
+        header = Header("__value_schema_id", b"\1" + bytes(16))
+        records.append(Record(value=b"\x56", headers=(header,)))
         manager.log("orders", 0).append(records)
     avro = decoder(Format.AVRO, str(schemas))
     with serving(LogPages(str(tmp_path / "root"), fields={"value": avro})) as browser:
         rows = browser.get("/topics/orders/records?order=oldest").text
-        decoded, unknown, null = (
+        tail = browser.get("/topics/orders/tail/rows?cursor=0:0").text
+        decoded, unknown, null, by_header = (
             Outline(browser.get(f"/topics/orders/records/0/{offset}").text).text
-            for offset in range(3)
+            for offset in range(4)
         )
-    assert "{&#34;id&#34;: 42}" in rows
+    for page in (rows, tail):
+        assert "{&#34;id&#34;: 42}" in page
+        assert "{&#34;id&#34;: 43}" in page
+    assert '"id": 43' in by_header
     assert "&lt;ann&gt;" in rows
     assert "decoded from avro" in decoded
     assert '"id": 42' in decoded

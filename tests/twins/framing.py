@@ -1,0 +1,22 @@
+"""Confluent's framing of one record at a time, by plain Python."""
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def plain_find_headers(records: Sequence[Sequence[Any] | None], name: str) -> list[int]:
+    """Return the place of the last header of a name among those of each record, -1 if none is.
+
+    Args:
+        records: Lists of headers as Arrow shows them: a dict of key and value, or None.
+        name: The name.
+    """
+    found = []
+    for headers in records:
+        places = [
+            place
+            for place, header in enumerate(headers or ())
+            if header is not None and header["key"] == name
+        ]
+        found.append(places[-1] if places else -1)
+    return found
