@@ -75,7 +75,7 @@ class DecodingArguments:
                 f"{field}_schema and {field}_subject both name the reader's schema",
                 expected="one of them",
             )
-        if schema is None and subject is None and self.registry and kind is not Format.JSON:
+        if schema is None and subject is None and self.registry:
             if topic is None:
                 raise InvalidOptionError(
                     f"the subject of {field}s is unknown", expected=f"a topic, or {field}_subject="

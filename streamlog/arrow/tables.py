@@ -169,13 +169,15 @@ def read_arrow(
             column `_error` says which records could not be decoded, and why.
         key_format: The same for `key`.
         schema_registry: URL of a schema registry, or a directory of schemas.
-        value_schema: The reader's schema: its text or `@FILE`; for JSON a Spark DDL.
+        value_schema: The reader's schema: its text or `@FILE`; for JSON a Spark DDL or a JSON
+            Schema.
         key_schema: The same for `key`.
         value_subject: Instead: the subject in the registry; TOPIC-value by default.
         key_subject: The same for `key`; TOPIC-key by default.
         value_message: Full name of the Protobuf message; by default the first of the schema.
         key_message: The same for `key`.
-        schema_framing: `confluent`: values begin with the id of their schema; or `none`.
+        schema_framing: `confluent`: an id in front of a value, or a GUID in a header of the
+            record, names its schema; or `none`.
         mode: `PERMISSIVE`, or `FAILFAST` to raise for the first record that cannot be decoded.
 
     Returns:

@@ -63,7 +63,7 @@ class DecoderSpec:
         registry: URL of a schema registry (http or https), or a directory of schemas.
         subject: The subject in the registry whose latest version is the reader's schema.
         schema: The reader's schema: its text, or `@FILE`. For JSON: a Spark DDL such as
-            `id BIGINT, name STRING`, or Spark's JSON form of a schema.
+            `id BIGINT, name STRING`, Spark's JSON form of a schema, or a JSON Schema.
         message: Full name of the Protobuf message; by default the first one of the schema.
         is_framed: Whether an id says which schema wrote a value, as Confluent's serializers have
             it: a zero byte and an id in front of the value, for Protobuf also the indexes of the
@@ -101,8 +101,6 @@ class DecoderSpec:
             if self.schema.startswith(_FILE_MARK):
                 return read_schema_file(fs, self.schema[len(_FILE_MARK) :])
             return SchemaText(self.schema)
-        if self.format is Format.JSON:
-            raise missing_schema(self.format.value)
         if self.registry is None or self.subject is None:
             raise missing_schema(self.format.value)
         return open_schemas(self.registry, fs=fs).latest(self.subject)
@@ -138,7 +136,7 @@ def open_decoder(resolved: ResolvedSpec, fs: FileSystem | None = None) -> ValueD
     if spec.format is Format.JSON:
         from streamlog.decoding.json_values import JsonDecoder
 
-        return JsonDecoder(reader.text)
+        return JsonDecoder(reader)
     writers = WriterSchemas(spec.registry, reader, fs or LocalFileSystem())
     if spec.format is Format.PROTOBUF:
         from streamlog.decoding.protobuf_values import ProtobufDecoder

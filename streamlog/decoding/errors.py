@@ -18,7 +18,8 @@ def missing_schema(name: str) -> InvalidOptionError:
     """Return the error for a specification without a reader's schema."""
     if name == "json":
         return InvalidOptionError(
-            "decoding JSON needs a schema", expected="a DDL such as: id BIGINT, name STRING"
+            "decoding JSON needs a schema",
+            expected="a DDL such as: id BIGINT, name STRING; or a registry and a subject",
         )
     return InvalidOptionError(
         f"decoding {name} needs the reader's schema",

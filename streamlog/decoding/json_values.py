@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 from numpy.typing import NDArray
 
+from streamlog.decoding import json_schema
 from streamlog.decoding.arrays import (
     array_of_errors,
     array_of_ids,
@@ -26,6 +27,7 @@ from streamlog.decoding.arrays import (
 from streamlog.decoding.ddl import type_of_ddl
 from streamlog.decoding.decoded import DecodedValues
 from streamlog.decoding.framing import NO_ID, data_of, ids_of, spans_of, without_prefixes
+from streamlog.decoding.schema_text import SchemaText
 
 __all__ = ["JsonDecoder", "convert_value", "parse_value"]
 
@@ -39,16 +41,23 @@ _SHOWN: Final = 40  # characters of a value in an error
 class JsonDecoder:
     """Decodes JSON objects into a struct; see `ValueDecoder`.
 
-    Fields that the schema does not have are ignored; missing ones are null.
+    Fields that the schema does not have are ignored; missing ones are null. By a JSON Schema,
+    values may be other than objects.
 
     Args:
-        schema: The fields, as DDL.
+        schema: The fields as DDL, or in Spark's JSON form; or a JSON Schema.
+
+    Raises:
+        InvalidOptionError: It is none of these, or has no form as columns.
     """
 
     needs_headers = False  # nothing is in front of a value whose schema a header names
 
-    def __init__(self, schema: str) -> None:
-        self.arrow_type: pa.DataType = type_of_ddl(schema)
+    def __init__(self, schema: SchemaText) -> None:
+        is_json_schema = json_schema.is_json_schema(schema.text)
+        self.arrow_type: pa.DataType = (
+            json_schema.type_of_json_schema(schema) if is_json_schema else type_of_ddl(schema.text)
+        )
         self._parsed = _parsed_type(self.arrow_type)
 
     def decode(self, values: pa.BinaryArray, headers: pa.ListArray | None = None) -> DecodedValues:
@@ -63,9 +72,10 @@ class JsonDecoder:
         return DecodedValues(work.result(), work.errors(), array_of_ids(ids))
 
 
-def _parsed_type(kind: pa.StructType) -> pa.Schema | None:
+def _parsed_type(kind: pa.DataType) -> pa.Schema | None:
     """Return the schema for pyarrow's parser; None if it cannot parse the type."""
-    return pa.schema(list(_parsed(kind))) if _can_parse(kind) else None
+    is_object = pa.types.is_struct(kind)
+    return pa.schema(list(_parsed(kind))) if is_object and _can_parse(kind) else None
 
 
 def _can_parse(kind: pa.DataType) -> bool:
@@ -94,7 +104,7 @@ class _Work:
         payloads: The values without headers.
     """
 
-    def __init__(self, kind: pa.StructType, parsed: pa.Schema | None, payloads: Any) -> None:
+    def __init__(self, kind: pa.DataType, parsed: pa.Schema | None, payloads: Any) -> None:
         self._kind, self._parsed, self._payloads = kind, parsed, payloads
         self._rows: list[NDArray[np.int64]] = []
         self._pieces: list[pa.Array] = []
@@ -235,7 +245,7 @@ class _Object(dict[str, Any]):
             self.repeated = frozenset(name for name in names if names.count(name) > 1)
 
 
-def convert_value(value: bytes, kind: pa.StructType) -> Any:
+def convert_value(value: bytes, kind: pa.DataType) -> Any:
     """Return one JSON document as the Python value of an Arrow type.
 
     Args:
@@ -270,7 +280,7 @@ def _converted(found: Any, kind: pa.DataType, path: str) -> Any:
     if found is None:
         if path:
             return None
-        raise ValueError("got null, expected a JSON object")
+        raise ValueError(f"got null, expected {_expected(kind)}")
     if pa.types.is_struct(kind) and isinstance(found, _Object):
         return _converted_object(found, kind, path)
     if pa.types.is_map(kind) and isinstance(found, _Object):
@@ -322,8 +332,13 @@ def _converted_leaf(found: Any, kind: pa.DataType, path: str) -> Any:
             return _converted_text(found, kind)
     except (pa.ArrowInvalid, ValueError, ArithmeticError):
         pass
-    where, expected = (f"field {path}: ", kind) if path else ("", "a JSON object")
+    where, expected = (f"field {path}: ", kind) if path else ("", _expected(kind))
     raise ValueError(f"{where}got {_shown(found)}, expected {expected}")
+
+
+def _expected(kind: pa.DataType) -> str:
+    """Return what a whole document has to be."""
+    return "a JSON object" if pa.types.is_struct(kind) or pa.types.is_map(kind) else str(kind)
 
 
 def _converted_number(found: int | Decimal, kind: pa.DataType) -> Any:

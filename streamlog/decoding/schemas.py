@@ -9,7 +9,7 @@ A directory contains
 
 `.desc` is a compiled set of Protobuf descriptors (`protoc --descriptor_set_out --include_imports`).
 An `.avsc` may refer to named types of other files of the directory, `NAME.avsc` with the full name;
-a `.proto` imports files by their path below the directory.
+a `.proto` imports files by their path below the directory, and a `.json` refers to them so.
 """
 
 import json
@@ -159,7 +159,7 @@ class DirectoryOfSchemas:
         self, text: str, suffix: str, found: dict[str, str], seen: set[str]
     ) -> None:
         for name in _names_in(text, suffix):
-            path = f"{self._path}/{name if suffix == '.proto' else name + suffix}"
+            path = f"{self._path}/{name + suffix if suffix == '.avsc' else name}"
             if name in seen or ".." in name.split("/") or self._fs.stat(path) is None:
                 continue  # a type or file of the schema itself, or one that the parser knows
             seen.add(name)
@@ -185,10 +185,11 @@ def _names_in(text: str, suffix: str) -> list[str]:
     """Return what a schema may refer to: imported files, or everything that may name a type."""
     if suffix == ".proto":
         return _IMPORT.findall(text)
-    if suffix != ".avsc":
+    if suffix == ".desc":
         return []
     try:
-        return list(dict.fromkeys(_texts_in(json.loads(text))))
+        found = _texts_in if suffix == ".avsc" else _references_in
+        return list(dict.fromkeys(found(json.loads(text))))
     except (ValueError, RecursionError):
         return []  # the parser of the format reports what is wrong
 
@@ -205,3 +206,16 @@ def _texts_in(schema: Any) -> Iterator[str]:
         for name in ("type", "items", "values", "fields"):
             if name in schema:
                 yield from _texts_in(schema[name])
+
+
+def _references_in(schema: Any) -> Iterator[str]:
+    """Yield the documents that a JSON Schema refers to."""
+    if isinstance(schema, list):
+        for each in schema:
+            yield from _references_in(each)
+    elif isinstance(schema, dict):
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and reference.partition("#")[0]:
+            yield reference.partition("#")[0]
+        for each in schema.values():
+            yield from _references_in(each)

@@ -131,7 +131,7 @@ def _parse_spec(given: Mapping[str, str], field: str, choice: TopicChoice) -> "D
             f"options {field}Schema and {field}Subject both name the reader's schema",
             expected="one of them",
         )
-    if schema is None and subject is None and registry is not None and kind is not Format.JSON:
+    if schema is None and subject is None and registry is not None:
         subject = f"{_single_topic(choice, field)}-{field}"
     framing = parse_choice(given, "schemaFraming", ("confluent", "none"), default="confluent")
     return DecoderSpec(

@@ -275,18 +275,28 @@ def decode_batches(
         yield pa.StructArray.from_arrays([values, errors], ["value", "error"])
 
 
-def json_decoder(schema: str, *, mode: str = _PERMISSIVE) -> DecodeFunction:
+def json_decoder(
+    schema: str | None = None,
+    *,
+    schema_registry: str | None = None,
+    subject: str | None = None,
+    mode: str = _PERMISSIVE,
+) -> DecodeFunction:
     """Return a decoder of JSON, to have one under a name in SQL; `from_json` runs in Spark itself.
 
     Args:
-        schema: The type of the values as DDL, such as `id BIGINT, name STRING`. Confluent's
-            framing is skipped.
+        schema: The type of the values as DDL, such as `id BIGINT, name STRING`, or a JSON Schema.
+            Confluent's framing is skipped.
+        schema_registry: As for Avro, with JSON Schemas.
+        subject: As for Avro.
         mode: `PERMISSIVE` (default) returns errors by row, `FAILFAST` raises the first one.
 
     Raises:
-        InvalidOptionError: An argument is invalid.
+        InvalidOptionError: An argument is invalid, or a JSON Schema has no form as columns.
+        UnavailableError: The registry cannot be reached now.
     """
-    return DecodeFunction(DecoderSpec(format=Format.JSON, schema=schema), mode=mode)
+    spec = DecoderSpec(format=Format.JSON, registry=schema_registry, subject=subject, schema=schema)
+    return DecodeFunction(spec, mode=mode)
 
 
 def avro_decoder(

@@ -183,7 +183,8 @@ OPTIONS: Final = (
         "valueSchema",
         Use.READ,
         "the latest of valueSubject",
-        "The schema of value: its text, or @FILE. Of JSON a DDL: id BIGINT, name STRING.",
+        "The schema of value: its text, or @FILE. Of JSON a JSON Schema, or a DDL: id BIGINT, name "
+        "STRING.",
     ),
     Option("keySchema", Use.READ, "the latest of keySubject", "The same for key."),
     Option("valueSubject", Use.READ, "TOPIC-value", "Subject in the registry."),
