@@ -8,7 +8,7 @@
     uint64, fixed64                         decimal128(20, 0)
     string, bytes                           string, binary
     enum                                    string: the name, or the number if it has none
-    message, repeated, map                  struct, list, map
+    message, group, repeated, map           struct, struct, list, map
     oneof                                   its fields, all but one of them null
     Timestamp                               timestamp(us, UTC)
     Duration                                duration(us)
@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from streamlog.decoding import protobuf_layout as p
 from streamlog.decoding.column_layout import BYTES, LIST, STRUCT, WORD
 from streamlog.decoding.columns import ColumnNode, ColumnTree, Meaning
-from streamlog.errors import InvalidOptionError
 
 __all__ = ["ProtobufColumns"]
 
@@ -45,6 +44,8 @@ _SCALARS: Final = {
     7: (p.FIXED32, WORD, pa.int64(), Meaning.PLAIN),
     8: (p.BOOL, WORD, pa.bool_(), Meaning.PLAIN),
     9: (p.STRING, BYTES, pa.string(), Meaning.PLAIN),
+    10: (p.RAW_GROUP, BYTES, pa.binary(), Meaning.PLAIN),  # a message inside itself, as 11 is
+    11: (p.RAW_BYTES, BYTES, pa.binary(), Meaning.PLAIN),
     12: (p.RAW_BYTES, BYTES, pa.binary(), Meaning.PLAIN),
     13: (p.UINT32, WORD, pa.int64(), Meaning.PLAIN),
     14: (p.INT32, WORD, pa.string(), Meaning.NUMBERED_SYMBOL),
@@ -55,8 +56,8 @@ _SCALARS: Final = {
 }
 _DOUBLE: Final = 1
 _FLOAT: Final = 2
-_GROUP: Final = 10
-_MESSAGE: Final = 11
+_GROUP: Final = 10  # also a message with the feature DELIMITED of editions
+_MESSAGES: Final = (_GROUP, 11)
 _TIMES: Final = {
     "google.protobuf.Timestamp": (p.TIMESTAMP, Meaning.TIMESTAMP, pa.timestamp("us", tz="UTC")),
     "google.protobuf.Duration": (p.DURATION, Meaning.DURATION, pa.duration("us")),
@@ -80,7 +81,7 @@ class ProtobufColumns:
         names: The full name of the message of each table.
 
     Raises:
-        InvalidOptionError: The message has groups, or too many fields.
+        InvalidOptionError: The message has too many fields.
     """
 
     def __init__(self, message: Any) -> None:
@@ -175,7 +176,7 @@ class ProtobufColumns:
             # The value of an entry is always there, even if its bytes are not.
             mode = p.PUT_WORD if _is_entry(field.containing_type) else p.PUT_NULL
             begins.append([node.index, mode, 0, 0])
-            self._put_row(field, p.MESSAGE, node, table, inside=(field.message_type, begins))
+            self._put_row(field, _kind_of(field), node, table, inside=(field.message_type, begins))
             return node
         kind, node = self._add_scalar(field, path, above)
         begins.append(self._begin_of(field, node))
@@ -190,7 +191,7 @@ class ProtobufColumns:
             child = self.tree.add(STRUCT, f"{path}[]", node)
             own = [[child.index, p.PUT_WORD, 0, 0]]
             inside = (field.message_type, own)
-            self._put_row(field, p.MESSAGE, child, table, above=node, inside=inside)
+            self._put_row(field, _kind_of(field), child, table, above=node, inside=inside)
             if _is_entry(field.message_type):
                 key, value = (each.type for each in child.children)
                 child.type = pa.struct([pa.field("key", key, nullable=False), ("value", value)])
@@ -222,15 +223,10 @@ class ProtobufColumns:
 
     def _is_struct(self, field: Any) -> bool:
         """Return whether a field becomes a struct; one that contains itself stays as bytes."""
-        if field.type == _GROUP:
-            raise InvalidOptionError(
-                "Protobuf groups cannot be columns", got=field.full_name, expected="a message"
-            )
-        return field.type == _MESSAGE and field.message_type.full_name not in self._open
+        return field.type in _MESSAGES and field.message_type.full_name not in self._open
 
     def _add_scalar(self, field: Any, path: str, above: ColumnNode) -> tuple[int, ColumnNode]:
-        is_bytes = field.type == _MESSAGE
-        kind, storage, arrow, meaning = _SCALARS[12 if is_bytes else field.type]
+        kind, storage, arrow, meaning = _SCALARS[field.type]
         symbols = {}
         if meaning is Meaning.NUMBERED_SYMBOL:
             for value in reversed(field.enum_type.values):  # of aliases, the first name counts
@@ -241,13 +237,18 @@ class ProtobufColumns:
     def _begin_of(self, field: Any, node: ColumnNode) -> list[int]:
         if field.has_presence and not _is_entry(field.containing_type):
             return [node.index, p.PUT_NULL, 0, 0]
-        default = b"" if field.type == _MESSAGE else field.default_value
+        default = b"" if field.type in _MESSAGES else field.default_value
         if node.kind == BYTES:
             value = default.encode() if isinstance(default, str) else default
             place = len(self._pool)
             self._pool += value
             return [node.index, p.PUT_BYTES, place, len(value)]
         return [node.index, p.PUT_WORD, _word_of(default, field.type), 0]
+
+
+def _kind_of(field: Any) -> int:
+    """Return how a field is read that becomes a struct."""
+    return p.GROUP if field.type == _GROUP else p.MESSAGE
 
 
 def _is_entry(message: Any) -> bool:

@@ -62,8 +62,8 @@ def decode_protobuf(
         buffers: Words, validity and bytes, as of `Columns`.
         errors: int64[n, 3], filled where a value is bad: a negative number of `protobuf_layout`,
             the position in the bytes of all values, the table that was being read.
-        stack: int64[2 * MAX_DEPTH], scratch; columns are never nested as deep. If a column is
-            full, its last element is the node.
+        stack: int64[STACK_SIZE], scratch; columns are never nested as deep. If a column is full,
+            `FULL_NODE` is its node.
         first: The row to begin with.
 
     Returns:
@@ -110,40 +110,53 @@ def _run(
     table = int64(0)
     depth = int64(0)
     hint = int64(0)
+    group = int64(0)
     if not _begin(tables, begins, pool, 0, nodes, buffers, stack):
         return p.ROOM, position, table
     while True:
         before = position
-        if position == end:
+        tag = int64(0)
+        is_end = position == end
+        if not is_end:
+            tag, position = _read_tag(data, position, end)
+            if position < 0:
+                return position, before, table
+            is_end = group != 0 and tag == (group << 3 | p.END_GROUP)
+        elif group != 0:
+            return p.BAD_GROUP, position, table
+        height = p.FRAME_WIDTH * depth
+        if is_end:
             is_time = _is_time(tables, table, nodes, buffers[0])
             if depth == 0 or not is_time:
                 return (p.GOOD if is_time else p.BAD_TIME), position, table
             depth -= 1
-            table = stack[2 * depth]
-            end = stack[2 * depth + 1]
+            table = stack[height - 3]
+            end = stack[height - 2]
+            group = stack[height - 1]
             continue
-        tag, position = _read_tag(data, position, end)
-        if position < 0:
-            return position, before, table
         field = _find(tables, fields, table, tag >> 3, hint)
         wire = tag & 7
         if field < 0:
-            position = _skip(data, position, end, wire, tag >> 3, stack, 2 * depth)
-        elif fields[field, p.KIND] == p.MESSAGE and wire == p.LENGTH:
-            size, position = _read_size(data, position, end)
+            position = _skip(data, position, end, wire, tag >> 3, stack, height)
+        elif wire == _wire_of_message(fields[field, p.KIND]):
+            size = int64(0)
+            if wire == p.LENGTH:
+                size, position = _read_size(data, position, end)
             if position >= 0:
                 status = _enter(program, field, nodes, buffers, stack)
                 if status < 0:
                     return status, before, table
-                stack[2 * depth] = table
-                stack[2 * depth + 1] = end
+                stack[height] = table
+                stack[height + 1] = end
+                stack[height + 2] = group
                 depth += 1
                 table = fields[field, p.TABLE]
-                end = position + size
+                end = position + size if wire == p.LENGTH else end
+                group = int64(0) if wire == p.LENGTH else tag >> 3
         else:
             hint = field + 1
             position = _read_field(
-                fields, field, members, data, position, end, wire, nodes, buffers, stack, 2 * depth
+                fields, field, members, data, position, end, wire, nodes, buffers, stack, height
             )
         if position < 0:
             return position, before, table
@@ -263,28 +276,33 @@ def _read_field(
 ) -> int:
     """Read a field that is no message; return the position after it or a negative status."""
     kind = fields[field, p.KIND]
-    is_repeated = fields[field, p.LIST_NODE] >= 0
-    expected = _wire_of(kind)
-    if wire == p.LENGTH and expected != p.LENGTH and is_repeated:
+    if wire == p.LENGTH and kind <= p.LAST_4_BYTES and fields[field, p.LIST_NODE] >= 0:
         return _read_packed(fields, field, data, position, end, nodes, buffers, stack)
-    if wire != expected:
+    if wire != _wire_of(kind):
         return _skip(data, position, end, wire, fields[field, p.NUMBER], stack, height)
-    if wire == p.LENGTH:
-        size, position = _read_size(data, position, end)
-        if position < 0:
-            return position
-        if kind == p.STRING and not is_utf8(data, position, position + size):
+    if wire == p.LENGTH or wire == p.START_GROUP:
+        size = int64(0)
+        after = position
+        if wire == p.LENGTH:
+            size, position = _read_size(data, position, end)
+            after = position + size
+        else:
+            after = _skip(data, position, end, wire, fields[field, p.NUMBER], stack, height)
+            size = stack[p.LAST_TAG] - position
+        if position < 0 or after < 0:
+            return position if position < 0 else after
+        if kind == p.STRING and not is_utf8(data, position, after):
             return p.BAD_TEXT
         if not _set_bytes(fields, field, nodes, buffers, data, position, size):
-            stack[stack.size - 1] = fields[field, p.NODE]
+            stack[p.FULL_NODE] = fields[field, p.NODE]
             return p.ROOM
-        position += size
+        position = after
     else:
         word, position = _read_number(kind, data, position, end)
         if position < 0:
             return position
         if not _set_word(fields, field, nodes, buffers, word):
-            stack[stack.size - 1] = fields[field, p.NODE]
+            stack[p.FULL_NODE] = fields[field, p.NODE]
             return p.ROOM
     if not _clear_others(fields, field, members, nodes, buffers):
         return p.BAD_ONEOF
@@ -301,6 +319,19 @@ def _wire_of(kind: int) -> int:
         wire = p.EIGHT_BYTES
     elif kind <= p.LAST_4_BYTES:
         wire = p.FOUR_BYTES
+    elif kind >= p.GROUP:
+        wire = p.START_GROUP
+    return wire
+
+
+@inlined
+def _wire_of_message(kind: int) -> int:
+    """Return the wire type of a kind that is read field by field, -1 for others."""
+    wire = int64(-1)
+    if kind == p.MESSAGE:
+        wire = int64(p.LENGTH)
+    elif kind == p.GROUP:
+        wire = int64(p.START_GROUP)
     return wire
 
 
@@ -322,7 +353,7 @@ def _read_packed(
     while 0 <= position < last:
         word, position = _read_number(kind, data, position, last)
         if position >= 0 and not _set_word(fields, field, nodes, buffers, word):
-            stack[stack.size - 1] = fields[field, p.NODE]
+            stack[p.FULL_NODE] = fields[field, p.NODE]
             position = int64(p.ROOM)
     return position
 
@@ -427,7 +458,7 @@ def _begin(
                 value = nodes[value, COUNT]
             has_room = put_word(nodes, words, valid, node, value, 1)
         if not has_room:
-            stack[stack.size - 1] = node
+            stack[p.FULL_NODE] = node
             return False
     return True
 
@@ -492,14 +523,16 @@ def _skip(
         end: Where the message ends.
         wire: The field's wire type.
         number: The field's number.
-        stack: int64[k], whose entries from `height` on are free: for groups within groups.
+        stack: int64[STACK_SIZE], whose entries from `height` on are free: for groups within
+            groups. Gets `LAST_TAG`.
         height: See `stack`.
     """
     base = height
+    highest = base + p.MAX_DEPTH - base // p.FRAME_WIDTH
     while True:
         if wire == p.START_GROUP:
-            if height >= stack.size:
-                return p.BAD_GROUP
+            if height >= highest:
+                return p.TOO_DEEP
             stack[height] = number
             height += 1
         elif wire == p.END_GROUP:
@@ -510,6 +543,9 @@ def _skip(
             position = _skip_plain(data, position, end, wire)
         if position < 0 or height == base:
             return position
+        if position == end:
+            return p.BAD_GROUP
+        stack[p.LAST_TAG] = position
         tag, position = _read_tag(data, position, end)
         if position < 0:
             return position

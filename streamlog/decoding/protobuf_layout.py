@@ -47,6 +47,8 @@ LAST_4_BYTES: Final = SFIXED32
 STRING: Final = 9
 RAW_BYTES: Final = 10
 MESSAGE: Final = 11
+GROUP: Final = 12  # a message between two tags, instead of after its size
+RAW_GROUP: Final = 13  # the bytes of one
 
 # A row of BEGINS.
 BEGIN_NODE: Final = 0
@@ -78,9 +80,18 @@ BAD_TEXT: Final = -6
 BAD_ONEOF: Final = -7
 BAD_TIME: Final = -8
 BAD_INDEXES: Final = -9
+TOO_DEEP: Final = -10
 GOOD: Final = 0
 
 MAX_DEPTH: Final = 100  # of messages and groups; google.protobuf's limit
+
+# What the stack keeps of each message around the one that is read: its table, where it ends, and
+# the number of the field if it is a group, or 0. Above them, the numbers of groups being skipped.
+FRAME_WIDTH: Final = 3
+LAST_TAG: Final = FRAME_WIDTH * MAX_DEPTH  # where the last tag of a skipped group is
+FULL_NODE: Final = LAST_TAG + 1  # the column that is full
+STACK_SIZE: Final = FULL_NODE + 1
+
 MAX_INDEXES: Final = 32  # in a header
 MAX_FIELD_NUMBER: Final = (1 << 29) - 1
 MAX_SECONDS: Final = 253_402_300_799  # timestamp.proto: 9999-12-31T23:59:59Z

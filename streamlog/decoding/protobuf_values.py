@@ -25,6 +25,7 @@ _REASONS: Final = {
     p.LONG_NUMBER: "a number has more than 10 bytes",
     p.BAD_TAG: "no such field number or wire type",
     p.BAD_GROUP: "a group does not end, or ends where none began",
+    p.TOO_DEEP: f"groups are nested more than {p.MAX_DEPTH} deep",
     p.BAD_TEXT: "a string is not UTF-8",
     p.BAD_ONEOF: "two members of a oneof are set, one of them a message",
     p.BAD_TIME: "a Timestamp or Duration is out of range",
@@ -66,7 +67,7 @@ class ProtobufDecoder:
         self._name = descriptor.full_name
         self._columns = ProtobufColumns(descriptor)
         self._arrays = self._columns.arrays()
-        self._stack = np.zeros(2 * p.MAX_DEPTH, np.int64)
+        self._stack = np.zeros(p.STACK_SIZE, np.int64)
         self._refused: dict[tuple[int | str, bytes], str | None] = {}
         self.arrow_type: pa.DataType = self._columns.tree.nodes[0].type
 
@@ -168,7 +169,7 @@ class ProtobufDecoder:
             )
             if done == count:
                 return columns, errors
-            columns.grow(done, int(self._stack[-1]))
+            columns.grow(done, int(self._stack[p.FULL_NODE]))
 
 
 def _indexes_of(header: bytes) -> list[int]:

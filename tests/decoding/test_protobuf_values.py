@@ -278,7 +278,6 @@ def test_measure_indexes_agrees_with_its_twin(values: list[bytes]) -> None:
         ('syntax = "proto3";', None),
         (PROTO, "shop.None"),
         ('syntax="proto3"; import "x/y.proto"; message A { x.B b = 1; }', None),
-        ('syntax="proto2"; message A { optional group B = 1 { optional int32 x = 1; } }', None),
     ],
 )
 def test_invalid_schema_is_an_error_before_any_value(schema: str, message: str | None) -> None:
