@@ -13,11 +13,15 @@ from streamlog.binary.jit import inlined, int64, kernel
 from streamlog.binary.varint import read_varlong
 from streamlog.decoding import avro_layout as a
 from streamlog.decoding.column_kernels import (
+    Buffers,
+    Nodes,
+    finish_row,
     is_utf8,
+    load_bits,
     put_bytes,
     put_null,
+    put_null_row,
     put_word,
-    restore,
     save,
 )
 from streamlog.decoding.column_layout import (
@@ -26,7 +30,9 @@ from streamlog.decoding.column_layout import (
     COUNT,
     DATA_BASE,
     DATA_SIZE,
+    GOOD,
     OTHER,
+    ROOM,
     SIZE,
 )
 
@@ -38,18 +44,16 @@ _LONGEST_NUMBER = 10  # bytes
 
 Program = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]
 Values = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
-Nodes = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
-Buffers = tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.uint8]]
 
 
 @kernel
 def decode_avro(
     program: Program,
     values: Values,
+    stack: NDArray[np.int64],
     columns: Nodes,
     buffers: Buffers,
     errors: NDArray[np.int64],
-    stack: NDArray[np.int64],
     first: int,
 ) -> int:
     """Decode values, one row each, from the row `first` on.
@@ -58,41 +62,31 @@ def decode_avro(
         program: int64[k], instructions; int64[m] and uint8[m], the pools of numbers and of bytes.
         values: uint8[b], b at least 8; int64[n], where each value starts; int64[n], where it ends;
             int64[n], the place of its program, or -1 for a null.
-        columns: NODES; int64[nodes, 2], scratch; int64[k], the nodes that have a cell per row.
-        buffers: Words, validity and bytes, as of `Columns`.
+        stack: int64[STACK_SIZE], scratch.
+        columns: See `Nodes`.
+        buffers: See `Buffers`.
         errors: int64[n, 3], filled where a value is bad: a negative number of `avro_layout`, the
             position in the bytes of all values, the place of the instruction. If a column is full,
-            the place of the instruction that found it so.
-        stack: int64[STACK_SIZE], scratch.
+            the last number is its node.
         first: The row to begin with.
 
     Returns:
         The number of rows that are complete, n unless a column is full.
     """
     data, starts, ends, entries = values
-    nodes, saved, each_row = columns
-    words, valid, out = buffers
+    nodes, saved, _ = columns
     for row in range(first, starts.size):
         save(nodes, saved)
-        is_good = entries[row] >= 0
-        if is_good:
+        if entries[row] >= 0:
             status, position, place = _run(
                 program, data, starts[row], ends[row], entries[row], nodes, buffers, stack
             )
-            if status == a.ROOM:
-                restore(nodes, saved)
-                errors[row, 2] = place
-                return row
-            is_good = status == a.GOOD
-            errors[row, 0] = status
-            errors[row, 1] = position
-            errors[row, 2] = place
-        if not is_good:
-            restore(nodes, saved)
-            for index in range(each_row.size):
-                if not put_null(nodes, words, valid, out, each_row[index]):
-                    restore(nodes, saved)
-                    return row
+            full = program[0][place + a.A]
+            is_done = finish_row(columns, buffers, errors, row, status, position, place, full)
+        else:
+            is_done = put_null_row(columns, buffers)
+        if not is_done:
+            return row
     return starts.size
 
 
@@ -122,16 +116,16 @@ def _run(
         if todo <= a.LAST_WORD:
             word, position = _read_word(code, place, numbers, data, position, end)
             if position >= 0 and not put_word(nodes, words, valid, node, word, 1):
-                position = int64(a.ROOM)
+                position = int64(ROOM)
         elif todo <= a.LAST_BYTES:
             position = _read_bytes(code, place, pool, data, position, end, nodes, buffers)
         elif todo <= a.LAST_SKIP:
             position = _skip(todo, node, data, position, end)
         elif todo <= a.LAST_CONSTANT:
             if not _put_constant(code, place, pool, nodes, words, valid, out):
-                position = int64(a.ROOM)
+                position = int64(ROOM)
         elif todo == a.END:
-            return (a.GOOD if position == end else a.LEFT_OVER), position, place
+            return (GOOD if position == end else a.LEFT_OVER), position, place
         else:
             position, after, depth, empty_items = _steer(
                 code, place, data, position, end, stack, depth, empty_items
@@ -223,8 +217,7 @@ def _read_float(todo: int, data: NDArray[np.uint8], position: int, end: int) -> 
     if size > end - position:
         position = int64(a.TRUNCATED)
     else:
-        for byte in range(size):
-            word |= int64(data[position + byte]) << 8 * byte
+        word = load_bits(data, position, size)
         if todo == a.FLOAT_TO_DOUBLE:
             word = int64(np.float64(np.int32(word).view(np.float32)).view(np.int64))
         position += size
@@ -261,13 +254,13 @@ def _read_bytes(
         status = _put_decimal(
             nodes, words, valid, out, node, pool, code[place + a.B], data, position, size
         )
-        return position + size if status == a.GOOD else status
+        return position + size if status == GOOD else status
     if (todo == a.TEXT or (todo == a.FIXED_BYTES and code[place + a.C] == 1)) and not is_utf8(
         data, position, position + size
     ):
         return a.BAD_TEXT
     if not put_bytes(nodes, words, valid, out, node, data, position, size):
-        return a.ROOM
+        return ROOM
     return position + size
 
 
@@ -302,7 +295,7 @@ def _put_decimal(
     count = nodes[node, COUNT]
     used = nodes[node, SIZE]
     if count >= nodes[node, CAPACITY] or width > nodes[node, DATA_SIZE] - used:
-        return a.ROOM
+        return ROOM
     start = nodes[node, DATA_BASE] + used
     fill = 0xFF if size > 0 and data[position] >= 0x80 else 0
     for byte in range(max(width, size)):
@@ -321,7 +314,7 @@ def _put_decimal(
     valid[nodes[node, BASE] + count] = 1
     nodes[node, COUNT] = count + 1
     nodes[node, SIZE] = used + width
-    return a.GOOD
+    return GOOD
 
 
 @kernel

@@ -60,8 +60,7 @@ CALL: Final = 29  # PLACE
 RETURN: Final = 30
 FAIL: Final = 31  # index of a message
 
-# What a kernel returns instead of a position.
-ROOM: Final = -1  # a column is full
+# What a kernel returns instead of a position, beside `ROOM`.
 TRUNCATED: Final = -2
 LONG_NUMBER: Final = -3  # more bytes than an int or a long has
 INT_RANGE: Final = -4
@@ -77,7 +76,6 @@ FAILED: Final = -13  # the message of FAIL
 LEFT_OVER: Final = -14  # bytes after the value
 SCALED_RANGE: Final = -15
 NO_HEADER: Final = -16
-GOOD: Final = 0
 
 STACK_SIZE: Final = 256  # blocks and calls within one another
 FREE_EMPTY_ITEMS: Final = 1024  # items of no bytes that a value may have, beside one per byte

@@ -80,10 +80,10 @@ class AvroDecoder:
 
     def _entries_of(self, frames: Frames, is_valid: NDArray[np.bool_]) -> Any:
         """Return int64[n]: where the program of each value starts."""
-        known, places = np.unique(frames.writers[is_valid], return_inverse=True)
+        known, places = frames.distinct(is_valid)
         entries = np.full(len(is_valid), -1, np.int64)
-        if len(known):
-            found = [self._entry(writer, frames) for writer in known.tolist()]
+        if known:
+            found = [self._entry(writer, frames) for writer in known]
             entries[is_valid] = np.array(found, np.int64)[places]
         return entries
 
@@ -123,23 +123,9 @@ class AvroDecoder:
             )
         if data.size < WORD_SIZE:
             data = np.concatenate([data, np.zeros(WORD_SIZE, np.uint8)])
-        count = len(starts)
-        errors = np.zeros((count, 3), np.int64)
         columns = Columns(self._columns.tree, ends - starts)
-        done = 0
-        while True:
-            done = decode_avro(
-                self._arrays,
-                (as_source(data), starts, ends, entries),
-                (columns.nodes, columns.saved, columns.each_row),
-                (columns.words, columns.valid, columns.data),
-                errors,
-                self._stack,
-                done,
-            )
-            if done == count:
-                return columns, errors
-            columns.grow(done, programs.code[int(errors[done, 2]) + a.A])
+        values = as_source(data), starts, ends, entries
+        return columns, columns.fill(decode_avro, self._arrays, values, self._stack)
 
     def _texts(self, errors: NDArray[np.int64], starts: NDArray[np.int64]) -> pa.StringArray:
         bad = np.flatnonzero(errors[:, 0])

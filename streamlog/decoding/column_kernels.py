@@ -16,13 +16,32 @@ from streamlog.decoding.column_layout import (
     DATA_BASE,
     DATA_SIZE,
     FIXED,
+    GOOD,
     KIND,
     LIST,
     OTHER,
+    ROOM,
     SIZE,
 )
 
-__all__ = ["is_utf8", "put_bytes", "put_null", "put_word", "restore", "save"]
+__all__ = [
+    "Buffers",
+    "Nodes",
+    "finish_row",
+    "is_utf8",
+    "load_bits",
+    "put_bytes",
+    "put_null",
+    "put_null_row",
+    "put_word",
+    "restore",
+    "save",
+]
+
+# As `Columns` has them: NODES, int64[nodes, 2] for what is taken back, and int64[k], the nodes with
+# a cell per row; words, validity and bytes.
+Nodes = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+Buffers = tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.uint8]]
 
 
 @inlined
@@ -113,6 +132,69 @@ def restore(nodes: NDArray[np.int64], saved: NDArray[np.int64]) -> None:
     for node in range(nodes.shape[0]):
         nodes[node, COUNT] = saved[node, 0]
         nodes[node, SIZE] = saved[node, 1]
+
+
+@kernel
+def put_null_row(columns: Nodes, buffers: Buffers) -> bool:
+    """Replace what was appended since `save` by a null; return whether there was room.
+
+    Args:
+        columns: See `Nodes`.
+        buffers: See `Buffers`.
+    """
+    nodes, saved, each_row = columns
+    words, valid, out = buffers
+    restore(nodes, saved)
+    for index in range(each_row.size):
+        if not put_null(nodes, words, valid, out, each_row[index]):
+            restore(nodes, saved)
+            return False
+    return True
+
+
+@inlined
+def finish_row(
+    columns: Nodes,
+    buffers: Buffers,
+    errors: NDArray[np.int64],
+    row: int,
+    status: int,
+    position: int,
+    place: int,
+    full: int,
+) -> bool:
+    """Note what decoding a row came to; return false if it has to be decoded again, with more room.
+
+    Args:
+        columns: See `Nodes`.
+        buffers: See `Buffers`.
+        errors: int64[n, 3], gets `status`, `position` and `place`; without room, `full` at the end.
+        row: The row.
+        status: `GOOD`, `ROOM`, or another negative number: the row becomes a null.
+        position: Where in the bytes of all values.
+        place: Where in the schema.
+        full: The node without room.
+    """
+    is_done = status != ROOM
+    if not is_done:
+        restore(columns[0], columns[1])
+        errors[row, 2] = full
+    else:
+        errors[row, 0] = status
+        errors[row, 1] = position
+        errors[row, 2] = place
+        if status != GOOD:
+            is_done = put_null_row(columns, buffers)
+    return is_done
+
+
+@inlined
+def load_bits(data: NDArray[np.uint8], position: int, size: int) -> int:
+    """Return little-endian bytes as an int64, not extended; the caller has checked the range."""
+    word = int64(0)
+    for byte in range(size):
+        word |= int64(data[position + byte]) << 8 * byte
+    return word
 
 
 _HIGH_BITS = -0x7F7F_7F7F_7F7F_7F80  # the highest bit of each of eight bytes

@@ -10,10 +10,12 @@ __all__ = [
     "DATA_BASE",
     "DATA_SIZE",
     "FIXED",
+    "GOOD",
     "KIND",
     "LIST",
     "NODE_WIDTH",
     "OTHER",
+    "ROOM",
     "SIZE",
     "STRUCT",
     "WORD",
@@ -36,3 +38,7 @@ DATA_SIZE: Final = 5
 SIZE: Final = 6
 OTHER: Final = 7
 NODE_WIDTH: Final = 8
+
+# What decoding a row comes to; other numbers are those of its format.
+GOOD: Final = 0
+ROOM: Final = -1  # a column is full

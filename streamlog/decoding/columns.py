@@ -21,7 +21,7 @@ as many rows as are left. So no pass measures the values first, and nothing is a
 value claims to be large.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
@@ -185,6 +185,29 @@ class Columns:
             self.nodes[:, base] = ends - self.nodes[:, sizes]
         cells, size = int(self.nodes[:, CAPACITY].sum()), int(self.nodes[:, DATA_SIZE].sum())
         return np.empty(cells, np.int64), np.empty(cells, np.uint8), np.empty(size, np.uint8)
+
+    def fill(self, decode: Callable[..., int], *arguments: Any) -> NDArray[np.int64]:
+        """Decode all rows, and make room where there is too little.
+
+        Args:
+            decode: A kernel. After the arguments it gets NODES with `saved` and `each_row`, the
+                buffers, int64[n, 3] for what is wrong with rows, and the row to begin with. It
+                returns how many rows are complete; if that is not all of them, the last of the
+                three numbers of the next row is the node that is full.
+            *arguments: Its first arguments.
+
+        Returns:
+            int64[n, 3].
+        """
+        count, done = len(self._sizes), 0
+        errors = np.zeros((count, 3), np.int64)
+        while True:
+            columns = self.nodes, self.saved, self.each_row
+            buffers = self.words, self.valid, self.data
+            done = decode(*arguments, columns, buffers, errors, done)
+            if done == count:
+                return errors
+            self.grow(done, int(errors[done, 2]))
 
     def grow(self, done: int, full: int) -> None:
         """Make more room: as much as the rows left need if they are like those before.

@@ -13,7 +13,7 @@ Source: io.confluent.kafka.serializers.schema.id.DualSchemaIdDeserializer and Sc
 
 import uuid
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from streamlog.binary.arrays import as_source
 from streamlog.decoding.arrays import validity_of
 from streamlog.decoding.framing import NO_ID, PREFIX_SIZE, data_of, ids_of, spans_of
-from streamlog.decoding.framing_kernels import find_headers
+from streamlog.decoding.framing_kernels import find_headers, read_ids
 
 __all__ = ["BAD_ID", "Frames", "ValueSpans", "distinct_rows", "frames_of", "why_unknown"]
 
@@ -67,6 +67,18 @@ class Frames:
     after_header_id: ValueSpans | None
     guids: tuple[str, ...] = ()
 
+    def distinct(self, is_valid: NDArray[np.bool_]) -> tuple[list[int], Any]:
+        """Return the `writers` of some values, each once, and int64[k], which one each of them has.
+
+        Args:
+            is_valid: bool[n], which values.
+        """
+        writers = self.writers[is_valid]
+        if len(writers) and (writers == writers[0]).all():  # most often
+            return [int(writers[0])], np.zeros(len(writers), np.int64)
+        known, places = np.unique(writers, return_inverse=True)
+        return known.tolist(), places
+
     def schema(self, writer: int) -> int | str:
         """Return the id or the GUID for one of `writers`."""
         return writer if writer > _FIRST_GUID else self.guids[_FIRST_GUID - writer]
@@ -97,7 +109,8 @@ def frames_of(values: pa.BinaryArray, headers: pa.ListArray | None, field: str |
             nowhere, ValueSpans(data, starts, ends), ValueSpans(data, nowhere, ends), None
         )
     is_valid = validity_of(values)
-    writers = np.where(is_valid, ids_of(data, starts, ends), NO_ID)
+    writers = np.empty(len(values), np.int64)
+    read_ids(data, (starts, ends), is_valid, writers)
     has_prefix = writers >= 0
     found = None if headers is None else _in_headers(headers, f"__{field}_schema_id")
     after_header_id: ValueSpans | None = None

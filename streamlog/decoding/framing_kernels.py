@@ -1,11 +1,15 @@
-"""The compiled loop that finds a header by its name in each record. Twin: `tests.twins.framing`."""
+"""Compiled loops that find ids in front of values, and headers. Twin: `tests.twins.framing`."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlog.binary.jit import int64, kernel
 
-__all__ = ["find_headers"]
+__all__ = ["find_headers", "read_ids"]
+
+_MAGIC = 0  # as in `streamlog.decoding.framing`
+_PREFIX_SIZE = 5
+_NO_ID = -1
 
 Spans = tuple[NDArray[np.int64], NDArray[np.int64]]
 
@@ -48,4 +52,36 @@ def find_headers(
             header -= 1
         out_places[row] = place
         found += int64(place >= 0)
+    return found
+
+
+@kernel
+def read_ids(
+    data: NDArray[np.uint8],
+    values: Spans,
+    is_wanted: NDArray[np.bool_],
+    out_ids: NDArray[np.int64],
+) -> int:
+    """Read the id in front of each value.
+
+    Args:
+        data: uint8[b], the bytes of all values.
+        values: int64[n], where each value starts; int64[n], where it ends.
+        is_wanted: bool[n]; the others have none.
+        out_ids: int64[n], filled with the id, -1 if there is none.
+
+    Returns:
+        How many values have one.
+    """
+    starts, ends = values
+    found = int64(0)
+    for row in range(starts.size):
+        at = starts[row]
+        out_ids[row] = _NO_ID
+        if is_wanted[row] and ends[row] - at >= _PREFIX_SIZE and data[at] == _MAGIC:
+            schema_id = int64(0)
+            for byte in range(1, _PREFIX_SIZE):
+                schema_id = schema_id << 8 | int64(data[at + byte])
+            out_ids[row] = schema_id
+            found += 1
     return found

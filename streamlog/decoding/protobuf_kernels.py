@@ -13,11 +13,15 @@ from numpy.typing import NDArray
 from streamlog.binary.jit import copy_bytes, inlined, int64, kernel
 from streamlog.decoding import protobuf_layout as p
 from streamlog.decoding.column_kernels import (
+    Buffers,
+    Nodes,
+    finish_row,
     is_utf8,
+    load_bits,
     put_bytes,
     put_null,
+    put_null_row,
     put_word,
-    restore,
     save,
 )
 from streamlog.decoding.column_layout import (
@@ -25,6 +29,8 @@ from streamlog.decoding.column_layout import (
     COUNT,
     DATA_BASE,
     DATA_SIZE,
+    GOOD,
+    ROOM,
     SIZE,
 )
 
@@ -38,18 +44,16 @@ Program = tuple[
     NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]
 ]
 Values = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]
-Nodes = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
-Buffers = tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.uint8]]
 
 
 @kernel
 def decode_protobuf(
     program: Program,
     values: Values,
+    stack: NDArray[np.int64],
     columns: Nodes,
     buffers: Buffers,
     errors: NDArray[np.int64],
-    stack: NDArray[np.int64],
     first: int,
 ) -> int:
     """Decode values, one row each, from the row `first` on.
@@ -58,40 +62,31 @@ def decode_protobuf(
         program: TABLES, FIELDS, BEGINS, MEMBERS and the pool of bytes, see `protobuf_layout`.
         values: uint8[b]; int64[n], where each value starts; int64[n], where it ends; bool[n],
             whether it is to be decoded: the others become nulls.
-        columns: NODES; int64[nodes, 2], scratch; int64[k], the nodes that have a cell per row.
-        buffers: Words, validity and bytes, as of `Columns`.
+        stack: int64[STACK_SIZE], scratch; columns are never nested as deep.
+        columns: See `Nodes`.
+        buffers: See `Buffers`.
         errors: int64[n, 3], filled where a value is bad: a negative number of `protobuf_layout`,
-            the position in the bytes of all values, the table that was being read.
-        stack: int64[STACK_SIZE], scratch; columns are never nested as deep. If a column is full,
-            `FULL_NODE` is its node.
+            the position in the bytes of all values, the table that was being read. If a column is
+            full, the last number is its node.
         first: The row to begin with.
 
     Returns:
         The number of rows that are complete, n unless a column is full.
     """
     data, starts, ends, is_wanted = values
-    nodes, saved, each_row = columns
-    words, valid, out = buffers
+    nodes, saved, _ = columns
     for row in range(first, starts.size):
         save(nodes, saved)
-        is_good = is_wanted[row]
-        if is_good:
+        if is_wanted[row]:
             status, position, table = _run(
                 program, data, starts[row], ends[row], nodes, buffers, stack
             )
-            if status == p.ROOM:
-                restore(nodes, saved)
-                return row
-            is_good = status == p.GOOD
-            errors[row, 0] = status
-            errors[row, 1] = position
-            errors[row, 2] = table
-        if not is_good:
-            restore(nodes, saved)
-            for index in range(each_row.size):
-                if not put_null(nodes, words, valid, out, each_row[index]):
-                    restore(nodes, saved)
-                    return row
+            full = stack[p.FULL_NODE]
+            is_done = finish_row(columns, buffers, errors, row, status, position, table, full)
+        else:
+            is_done = put_null_row(columns, buffers)
+        if not is_done:
+            return row
     return starts.size
 
 
@@ -107,28 +102,19 @@ def _run(
 ) -> tuple[int, int, int]:
     """Read one value; return the status, the position and the table."""
     tables, fields, begins, members, pool = program
-    table = int64(0)
-    depth = int64(0)
-    hint = int64(0)
-    group = int64(0)
+    table = depth = hint = group = int64(0)
     if not _begin(tables, begins, pool, 0, nodes, buffers, stack):
-        return p.ROOM, position, table
+        return ROOM, position, table
     while True:
         before = position
-        tag = int64(0)
-        is_end = position == end
-        if not is_end:
-            tag, position = _read_tag(data, position, end)
-            if position < 0:
-                return position, before, table
-            is_end = group != 0 and tag == (group << 3 | p.END_GROUP)
-        elif group != 0:
-            return p.BAD_GROUP, position, table
+        tag, position = _read_next(data, position, end, group)
+        if position < 0:
+            return position, before, table
         height = p.FRAME_WIDTH * depth
-        if is_end:
+        if tag == 0:
             is_time = _is_time(tables, table, nodes, buffers[0])
             if depth == 0 or not is_time:
-                return (p.GOOD if is_time else p.BAD_TIME), position, table
+                return (GOOD if is_time else p.BAD_TIME), position, table
             depth -= 1
             table = stack[height - 3]
             end = stack[height - 2]
@@ -139,20 +125,16 @@ def _run(
         if field < 0:
             position = _skip(data, position, end, wire, tag >> 3, stack, height)
         elif wire == _wire_of_message(fields[field, p.KIND]):
-            size = int64(0)
-            if wire == p.LENGTH:
-                size, position = _read_size(data, position, end)
+            inner_end, position = _read_end(wire, data, position, end)
             if position >= 0:
                 status = _enter(program, field, nodes, buffers, stack)
                 if status < 0:
                     return status, before, table
-                stack[height] = table
-                stack[height + 1] = end
-                stack[height + 2] = group
+                _push(stack, height, table, end, group)
                 depth += 1
                 table = fields[field, p.TABLE]
-                end = position + size if wire == p.LENGTH else end
                 group = int64(0) if wire == p.LENGTH else tag >> 3
+                end = inner_end
         else:
             hint = field + 1
             position = _read_field(
@@ -160,6 +142,14 @@ def _run(
             )
         if position < 0:
             return position, before, table
+
+
+@inlined
+def _push(stack: NDArray[np.int64], height: int, table: int, end: int, group: int) -> None:
+    """Keep the message around the one that begins; see `FRAME_WIDTH`."""
+    stack[height] = table
+    stack[height + 1] = end
+    stack[height + 2] = group
 
 
 # ---- numbers -------------------------------------------------------------------------------------
@@ -200,12 +190,34 @@ def _read_tag(data: NDArray[np.uint8], position: int, end: int) -> tuple[int, in
 
 
 @inlined
+def _read_next(data: NDArray[np.uint8], position: int, end: int, group: int) -> tuple[int, int]:
+    """Return the next tag of a message, 0 at its end, and the position or a negative status."""
+    tag = int64(0)
+    if position < end:
+        tag, position = _read_tag(data, position, end)
+        if group != 0 and tag == (group << 3 | p.END_GROUP):
+            tag = int64(0)
+    elif group != 0:
+        position = int64(p.BAD_GROUP)
+    return tag, position
+
+
+@inlined
 def _read_size(data: NDArray[np.uint8], position: int, end: int) -> tuple[int, int]:
     """Return a size that the value has, and the position after it or a negative status."""
     size, after = _read_varint(data, position, end)
     if after >= 0 and (size < 0 or size > end - after):
         after = int64(p.TRUNCATED)
     return size, after
+
+
+@inlined
+def _read_end(wire: int, data: NDArray[np.uint8], position: int, end: int) -> tuple[int, int]:
+    """Return where a message ends at the latest, and where it begins or a negative status."""
+    if wire == p.LENGTH:
+        size, position = _read_size(data, position, end)
+        end = position + size
+    return end, position
 
 
 @inlined
@@ -229,8 +241,7 @@ def _read_number(kind: int, data: NDArray[np.uint8], position: int, end: int) ->
         if size > end - position:
             position = int64(p.TRUNCATED)
         else:
-            for byte in range(size):
-                word |= int64(data[position + byte]) << 8 * byte
+            word = load_bits(data, position, size)
             if kind == p.SFIXED32:
                 word = (word ^ _SIGN_32) - _SIGN_32
             position += size
@@ -295,7 +306,7 @@ def _read_field(
             return p.BAD_TEXT
         if not _set_bytes(fields, field, nodes, buffers, data, position, size):
             stack[p.FULL_NODE] = fields[field, p.NODE]
-            return p.ROOM
+            return ROOM
         position = after
     else:
         word, position = _read_number(kind, data, position, end)
@@ -303,7 +314,7 @@ def _read_field(
             return position
         if not _set_word(fields, field, nodes, buffers, word):
             stack[p.FULL_NODE] = fields[field, p.NODE]
-            return p.ROOM
+            return ROOM
     if not _clear_others(fields, field, members, nodes, buffers):
         return p.BAD_ONEOF
     return position
@@ -328,10 +339,8 @@ def _wire_of(kind: int) -> int:
 def _wire_of_message(kind: int) -> int:
     """Return the wire type of a kind that is read field by field, -1 for others."""
     wire = int64(-1)
-    if kind == p.MESSAGE:
-        wire = int64(p.LENGTH)
-    elif kind == p.GROUP:
-        wire = int64(p.START_GROUP)
+    if kind >= p.MESSAGE:
+        wire = int64(p.LENGTH if kind == p.MESSAGE else p.START_GROUP if kind == p.GROUP else -1)
     return wire
 
 
@@ -354,7 +363,7 @@ def _read_packed(
         word, position = _read_number(kind, data, position, last)
         if position >= 0 and not _set_word(fields, field, nodes, buffers, word):
             stack[p.FULL_NODE] = fields[field, p.NODE]
-            position = int64(p.ROOM)
+            position = int64(ROOM)
     return position
 
 
@@ -478,11 +487,11 @@ def _enter(
     above = fields[field, p.LIST_NODE]
     if above >= 0:
         if not _begin(tables, begins, pool, fields[field, p.TABLE], nodes, buffers, stack):
-            return p.ROOM
+            return ROOM
         words[nodes[above, BASE] + nodes[above, COUNT] - 1] = nodes[node, COUNT]
-        return p.GOOD
+        return GOOD
     valid[nodes[node, BASE] + nodes[node, COUNT] - 1] = 1
-    return p.GOOD if _clear_others(fields, field, members, nodes, buffers) else p.BAD_ONEOF
+    return GOOD if _clear_others(fields, field, members, nodes, buffers) else p.BAD_ONEOF
 
 
 @inlined

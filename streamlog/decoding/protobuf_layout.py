@@ -70,8 +70,7 @@ START_GROUP: Final = 3
 END_GROUP: Final = 4
 FOUR_BYTES: Final = 5
 
-# What a kernel returns instead of a position.
-ROOM: Final = -1  # a column is full
+# What a kernel returns instead of a position, beside `ROOM`.
 TRUNCATED: Final = -2
 LONG_NUMBER: Final = -3
 BAD_TAG: Final = -4
@@ -81,7 +80,6 @@ BAD_ONEOF: Final = -7
 BAD_TIME: Final = -8
 BAD_INDEXES: Final = -9
 TOO_DEEP: Final = -10
-GOOD: Final = 0
 
 MAX_DEPTH: Final = 100  # of messages and groups; google.protobuf's limit
 

@@ -87,7 +87,9 @@ class ProtobufDecoder:
             if frames.after_header_id is not None:
                 self._check_indexes(frames.after_header_id, frames, texts)
             is_wanted[list(texts)] = False
-        columns, errors = self._run(data, starts, ends, is_wanted)
+        columns = Columns(self._columns.tree, ends - starts)
+        wanted = data, starts, ends, is_wanted
+        errors = columns.fill(decode_protobuf, self._arrays, wanted, self._stack)
         for row in np.flatnonzero(errors[:, 0]).tolist():
             status, position, table = errors[row].tolist()
             name = self._columns.names[table]
@@ -145,31 +147,6 @@ class ProtobufDecoder:
             return f"the writer's schema cannot be used: {error}"
         path = _indexes_of(indexes)
         return parsed.name_at(path) or f"no message {path} in the writer's schema {schema}"
-
-    def _run(
-        self,
-        data: NDArray[np.uint8],
-        starts: NDArray[np.int64],
-        ends: NDArray[np.int64],
-        is_wanted: NDArray[np.bool_],
-    ) -> tuple[Columns, NDArray[np.int64]]:
-        count = len(starts)
-        errors = np.zeros((count, 3), np.int64)
-        columns = Columns(self._columns.tree, ends - starts)
-        done = 0
-        while True:
-            done = decode_protobuf(
-                self._arrays,
-                (data, starts, ends, is_wanted),
-                (columns.nodes, columns.saved, columns.each_row),
-                (columns.words, columns.valid, columns.data),
-                errors,
-                self._stack,
-                done,
-            )
-            if done == count:
-                return columns, errors
-            columns.grow(done, int(self._stack[p.FULL_NODE]))
 
 
 def _indexes_of(header: bytes) -> list[int]:

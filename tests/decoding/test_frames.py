@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.binary.arrays import as_source
+from streamlog.decoding.arrays import validity_of
 from streamlog.decoding.frames import Frames, frames_of, why_unknown
-from streamlog.decoding.framing import data_of, spans_of
-from streamlog.decoding.framing_kernels import find_headers
-from tests.twins.framing import plain_find_headers
+from streamlog.decoding.framing import data_of, ids_of, spans_of
+from streamlog.decoding.framing_kernels import find_headers, read_ids
+from tests.twins.framing import plain_find_headers, plain_read_ids
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 NAME = "__value_schema_id"
@@ -68,6 +69,17 @@ def test_find_headers_agrees_with_its_twin(records: list[Any], skipped: int) -> 
     assert found == sum(place >= 0 for place in expected)
     at = np.where(places < 0, -1, places - offsets[: len(places)])
     assert at.tolist() == expected
+
+
+@given(st.lists(st.none() | IDS))
+def test_read_ids_agrees_with_its_twin(values: list[bytes | None]) -> None:
+    column = pa.array(values, pa.binary())
+    ids = np.empty(len(values), np.int64)
+    found = read_ids(as_source(data_of(column)), spans_of(column), validity_of(column), ids)
+    assert ids.tolist() == plain_read_ids(values)
+    assert found == sum(each >= 0 for each in ids.tolist())
+    plain = ids_of(data_of(column), *spans_of(column))  # that of JSON, which loads no numba
+    assert np.where(validity_of(column), plain, -1).tolist() == ids.tolist()
 
 
 @given(st.data(), st.lists(IDS | st.just(b"\0\0\0\0\5abc"), min_size=1, max_size=8))

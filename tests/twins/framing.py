@@ -20,3 +20,13 @@ def plain_find_headers(records: Sequence[Sequence[Any] | None], name: str) -> li
         ]
         found.append(places[-1] if places else -1)
     return found
+
+
+def plain_read_ids(values: Sequence[bytes | None]) -> list[int]:
+    """Return the id in front of each value, -1 if there is none."""
+    return [
+        int.from_bytes(value[1:5], "big")
+        if value is not None and len(value) >= 5 and value[0] == 0
+        else -1
+        for value in values
+    ]
