@@ -126,7 +126,7 @@ def _of_floats(values: pa.Array, quote: str) -> pa.Array:
     """Return numbers; JSON has none for infinity and NaN, which become strings."""
     wide = values.cast(pa.float64())
     text = wide.cast(pa.string())
-    # A number that looks like an integer would be one to whoever infers a schema.
+    # A number that looks like an integer would be taken for one where a schema is inferred.
     text = pc.if_else(pc.match_substring_regex(text, r"^-?\d+$"), _concat(text, ".0"), text)
     if pc.all(pc.is_finite(wide)).as_py() is False:
         sign = pc.if_else(

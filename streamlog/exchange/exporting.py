@@ -68,13 +68,14 @@ class ExportReport:
                 f"a record of {partition} cannot be decoded",
                 offset=int(offsets_of(batch)[row]),
                 got=errors[row]["message"].as_py(),
+                hint="the column _error (error in ndjson) has the reason and the bytes of each",
             )
 
     def findings(self) -> list[StreamLogError]:
         """Return all that was not exported as it should be."""
         first = self.first_undecoded
         if first is not None and self.undecoded > 1:
-            first.what = f"{self.undecoded} records cannot be decoded; the first: {first.what}"
+            first.what = f"{self.undecoded} records cannot be decoded, the first one"
         return [*self.errors, *([] if first is None else [first])]
 
 

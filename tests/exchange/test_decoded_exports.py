@@ -68,9 +68,8 @@ def test_values_become_typed_columns(
     target = place_of(tmp_path, format)
     report = export(root, target, format, decoding=decoding(schemas))
     assert report.undecoded == 4 and not report.errors
-    assert "4 records cannot be decoded; the first: a record of orders-0" in str(
-        report.findings()[0]
-    )
+    for _ in range(2):
+        assert "4 records cannot be decoded, the first one" in str(report.findings()[0])
     wanted = read_table(
         str(root),
         "orders",
