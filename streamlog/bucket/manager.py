@@ -53,10 +53,14 @@ class BucketManager:
         """Return the names of all topics."""
         return sorted(self.bucket.state.topics)
 
-    def partitions(self, topic: str) -> list[int]:
-        """Return the numbers of a topic's partitions."""
-        at = self.bucket.state.topics.get(topic)
-        return [] if at is None else list(range(at.partitions))
+    def partitions(self, name: str) -> list[int]:
+        """Return the numbers of a topic's partitions, ascending.
+
+        Raises:
+            UnknownTopicError: There is no such topic.
+        """
+        self.bucket.topic_config(name)
+        return list(range(self.bucket.state.topics[name].partitions))
 
     def topic_config(self, name: str) -> LogConfig:
         """Return the settings of a topic; see `BucketRoot.topic_config`."""

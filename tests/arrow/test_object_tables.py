@@ -15,6 +15,7 @@ from streamlog.arrow.reading import read_ranges
 from streamlog.arrow.schema import COLUMN_NAMES, arrow_schema
 from streamlog.arrow.table_writer import write_table
 from streamlog.arrow.tables import read_arrow, read_table
+from streamlog.bucket.manager import BucketManager
 from streamlog.bucket.places import root_paths, shared_store
 from streamlog.bucket.read_roots import BucketReadRoots
 from streamlog.bucket.root import BucketRoot
@@ -137,6 +138,8 @@ def test_what_is_not_there_is_an_error_with_a_command(orders, tmp_path):
     with pytest.raises(UnknownTopicError, match="there is no topic nothing") as caught:
         read_table(orders, "nothing")
     assert "orders" in caught.value.expected
+    with pytest.raises(UnknownTopicError, match="no topic nothing"):
+        BucketManager(orders).partitions("nothing")
     with pytest.raises(UnknownTopicError, match="no log root"):
         read_table("memory:///nothing-at-all")
     with pytest.raises(UnknownTopicError):
