@@ -210,9 +210,14 @@ def is_utf8(data: NDArray[np.uint8], position: int, end: int) -> bool:
         end: The position after the last one.
     """
     while position < end:
-        if end - position >= WORD_SIZE and load_word(data, position) & _HIGH_BITS == 0:
-            position += WORD_SIZE
-            continue
+        left = end - position
+        if position + WORD_SIZE <= data.size:
+            word = load_word(data, position)
+            if left < WORD_SIZE:
+                word &= (1 << 8 * left) - 1
+            if word & _HIGH_BITS == 0:
+                position += min(left, WORD_SIZE)
+                continue
         first = int64(data[position])
         position += 1
         if first < 0x80:

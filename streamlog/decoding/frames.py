@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from streamlog.binary.arrays import as_source
 from streamlog.decoding.arrays import validity_of
 from streamlog.decoding.framing import NO_ID, PREFIX_SIZE, data_of, ids_of, spans_of
-from streamlog.decoding.framing_kernels import find_headers, read_ids
+from streamlog.decoding.framing_kernels import find_changes, find_headers, read_ids
 
 __all__ = ["BAD_ID", "Frames", "ValueSpans", "distinct_rows", "frames_of", "why_unknown"]
 
@@ -159,17 +159,31 @@ def _in_headers(headers: pa.ListArray, name: str) -> ValueSpans | None:
 def _read_ids(
     data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[str, ...]]:
-    """Return the ids in headers, where they end (-1: it is none), and the GUIDs among them."""
+    """Return the ids in headers, where they end (-1: it is none), and the GUIDs among them.
+
+    Equal headers in a row, which most are, are looked at once.
+    """
+    is_new = np.empty(len(starts), np.bool_)
+    find_changes(data, starts, ends, is_new)
+    writers, sizes, guids = _read_distinct_ids(data, starts[is_new], ends[is_new])
+    runs = np.cumsum(is_new) - 1
+    return writers[runs], np.where(sizes[runs] > 0, starts + sizes[runs], -1), guids
+
+
+def _read_distinct_ids(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[str, ...]]:
+    """Return the ids in headers, their sizes (0: it is none), and the GUIDs among them."""
     writers = ids_of(data, starts, ends)
-    after = np.where(writers == NO_ID, -1, starts + PREFIX_SIZE)
+    sizes = np.where(writers == NO_ID, 0, PREFIX_SIZE)
     writers[writers == NO_ID] = BAD_ID
     is_long = np.flatnonzero(ends - starts >= _GUID_SIZE)
     rows = is_long[data[starts[is_long]] == _GUID_MAGIC]
     if not len(rows):
-        return writers, after, ()
+        return writers, sizes, ()
     known, places = distinct_rows(data[starts[rows, None] + np.arange(1, _GUID_SIZE)])
-    writers[rows], after[rows] = _FIRST_GUID - places, starts[rows] + _GUID_SIZE
-    return writers, after, tuple(str(uuid.UUID(bytes=each.tobytes())) for each in known)
+    writers[rows], sizes[rows] = _FIRST_GUID - places, _GUID_SIZE
+    return writers, sizes, tuple(str(uuid.UUID(bytes=each.tobytes())) for each in known)
 
 
 def distinct_rows(rows: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

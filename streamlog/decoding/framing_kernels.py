@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from streamlog.binary.jit import int64, kernel
 
-__all__ = ["find_headers", "read_ids"]
+__all__ = ["find_changes", "find_headers", "read_ids"]
 
 _MAGIC = 0  # as in `streamlog.decoding.framing`
 _PREFIX_SIZE = 5
@@ -85,3 +85,34 @@ def read_ids(
             out_ids[row] = schema_id
             found += 1
     return found
+
+
+@kernel
+def find_changes(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    out_is_new: NDArray[np.bool_],
+) -> int:
+    """Compare ranges of bytes with those before them.
+
+    Args:
+        data: uint8[b].
+        starts: int64[n], where each range starts.
+        ends: int64[n], where it ends.
+        out_is_new: bool[n], filled with whether it differs from the one before; so does the first.
+
+    Returns:
+        How many do.
+    """
+    changes = int64(0)
+    for row in range(starts.size):
+        size = ends[row] - starts[row]
+        is_new = row == 0 or ends[row - 1] - starts[row - 1] != size
+        byte = int64(0)
+        while not is_new and byte < size:
+            is_new = data[starts[row] + byte] != data[starts[row - 1] + byte]
+            byte += 1
+        out_is_new[row] = is_new
+        changes += int64(is_new)
+    return changes

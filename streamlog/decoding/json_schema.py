@@ -104,6 +104,8 @@ class _Mapping:
 
     def mapped(self) -> pa.DataType:
         found = self._type(self._documents[""], "", "")
+        if pa.types.is_null(found):
+            raise _refusal("nothing but null", "")
         self._check(found, "")
         return found
 

@@ -287,7 +287,7 @@ def _converted(found: Any, kind: pa.DataType, path: str) -> Any:
         return [
             (
                 _converted_key(name, kind.key_type, path),
-                _converted(item, kind.item_type, f"{path}.{name}"),
+                _converted(item, kind.item_type, f"{path}.{name}".lstrip(".")),
             )
             for name, item in found.items()
         ]

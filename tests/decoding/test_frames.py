@@ -16,8 +16,8 @@ from streamlog.binary.arrays import as_source
 from streamlog.decoding.arrays import validity_of
 from streamlog.decoding.frames import Frames, frames_of, why_unknown
 from streamlog.decoding.framing import data_of, ids_of, spans_of
-from streamlog.decoding.framing_kernels import find_headers, read_ids
-from tests.twins.framing import plain_find_headers, plain_read_ids
+from streamlog.decoding.framing_kernels import find_changes, find_headers, read_ids
+from tests.twins.framing import plain_find_changes, plain_find_headers, plain_read_ids
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 NAME = "__value_schema_id"
@@ -80,6 +80,15 @@ def test_read_ids_agrees_with_its_twin(values: list[bytes | None]) -> None:
     assert found == sum(each >= 0 for each in ids.tolist())
     plain = ids_of(data_of(column), *spans_of(column))  # that of JSON, which loads no numba
     assert np.where(validity_of(column), plain, -1).tolist() == ids.tolist()
+
+
+@given(st.lists(IDS | st.sampled_from([b"a", b"b"])))
+def test_find_changes_agrees_with_its_twin(values: list[bytes]) -> None:
+    column = pa.array(values, pa.binary())
+    is_new = np.empty(len(values), np.bool_)
+    found = find_changes(as_source(data_of(column)), *spans_of(column), is_new)
+    assert is_new.tolist() == plain_find_changes(values)
+    assert found == is_new.sum()
 
 
 @given(st.data(), st.lists(IDS | st.just(b"\0\0\0\0\5abc"), min_size=1, max_size=8))

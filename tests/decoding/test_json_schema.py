@@ -121,6 +121,7 @@ REFUSED: list[tuple[Any, str]] = [
     (properties(a={"type": "date"}), 'the type "date"'),
     (properties(a=False), "false instead of a schema"),
     ({"type": "record", "name": "R", "fields": []}, 'the type "record"'),
+    (NULL, "nothing but null"),
     ({"properties": 1}, "properties without an object"),
     ({"allOf": {}}, "allOf without a list"),
     ({"$defs": MANY, "$ref": "#/$defs/d0"}, "too large"),
@@ -293,6 +294,11 @@ def test_values_other_than_objects() -> None:
             format=Format.JSON, schema='{"type": "array", "items": {"type": "integer"}}'
         ).resolve()
     )
+    of_map = json.dumps({"type": "object", "additionalProperties": INT})
+    of_maps = open_decoder(DecoderSpec(format=Format.JSON, schema=of_map).resolve())
+    maps = of_maps.decode(pa.array([b'{"a": 1}', b"{}", b'{"a": "x"}']))
+    assert maps.values.to_pylist() == [[("a", 1)], [], None]
+    assert maps.errors[2].as_py() == 'field a: got "x", expected int64'
     decoded = decoder.decode(pa.array([b"[1, 2]", b" [] ", b"1", b"null", b"[1.5]", None]))
     assert decoded.values.to_pylist() == [[1, 2], [], None, None, None, None]
     assert decoded.errors.to_pylist()[2:] == [

@@ -30,3 +30,8 @@ def plain_read_ids(values: Sequence[bytes | None]) -> list[int]:
         else -1
         for value in values
     ]
+
+
+def plain_find_changes(values: Sequence[bytes]) -> list[bool]:
+    """Return which values differ from the one before; the first does."""
+    return [row == 0 or values[row - 1] != value for row, value in enumerate(values)]

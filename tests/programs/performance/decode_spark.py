@@ -5,6 +5,9 @@ noop sink. `from_avro` is that of spark-avro, whose jar `.ci/fetch-jars spark-av
 not know the framing, so it gets the payload and one fixed schema. Rates are per second, and per
 second of processor time of Spark's JVM and its Python workers together, which hardly depends on
 what else the machine does.
+
+Two functions that decode nothing show what Spark's way to a Python worker and back costs alone: one
+returns the bytes, one returns rows that it made once.
 """
 
 import io
@@ -22,6 +25,8 @@ import fastavro
 import psutil
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import BinaryType
 
 import streamlog
 from streamlog.root.manager import LogManager
@@ -75,6 +80,8 @@ def compare(rounds: int = 3) -> Iterator[Comparison]:
         avro_ways = {
             "source": partial(_by_source, valueFormat="avro", schemaRegistry=str(directory)),
             "function": partial(_by_function, SF.avro_decoder(schema)),
+            "ready_rows": partial(_by_ready_rows, SF.avro_decoder(schema)),
+            "bytes_and_back": _by_bytes_and_back,
         }
         if jars:
             yield from _beside(spark, directory, "avro", avro_ways, _by_spark_avro, rounds)
@@ -139,6 +146,34 @@ def _by_function(
 ) -> DataFrame:
     frame = _source(spark, directory, topic, columns="value")
     return frame.select(decode("value").alias("d")).select("d.value.*", "d.error")
+
+
+def _by_ready_rows(
+    decode: SF.DecodeFunction, spark: SparkSession, directory: Path, topic: str
+) -> DataFrame:
+    """A function with the result of a decoder, made once for each size of batches."""
+    decoded = decode.function().func
+
+    def ready(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        known: dict[int, pa.Array] = {}
+        for batch in batches:
+            if len(batch) not in known:
+                known[len(batch)] = next(decoded(iter([batch])))
+            yield known[len(batch)]
+
+    function = F.arrow_udf(ready, returnType=decode.data_type)
+    frame = _source(spark, directory, topic, columns="value")
+    return frame.select(function("value").alias("d")).select("d.value.*", "d.error")
+
+
+def _by_bytes_and_back(spark: SparkSession, directory: Path, topic: str) -> DataFrame:
+    """A function that returns what it gets."""
+
+    def same(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        yield from batches
+
+    function = F.arrow_udf(same, returnType=BinaryType())
+    return _source(spark, directory, topic, columns="value").select(function("value"))
 
 
 def _by_from_json(spark: SparkSession, directory: Path, topic: str) -> DataFrame:
