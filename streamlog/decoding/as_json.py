@@ -5,9 +5,8 @@ what was written. There are few of them at a time, so they are Python objects.
 """
 
 import base64
+import dataclasses
 import json
-from dataclasses import dataclass
-from dataclasses import field as _dict
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -28,7 +27,7 @@ from streamlog.fs.local import LocalFileSystem
 __all__ = ["FieldDecoder", "json_value"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(slots=True, kw_only=True)
 class FieldDecoder:
     """Decodes keys or values to what JSON shows; for one thread at a time.
 
@@ -47,7 +46,11 @@ class FieldDecoder:
     message: str | None
     is_framed: bool
     field: str = "value"
-    _opened: dict[int | str, ValueDecoder | str] = _dict(default_factory=dict)
+    _opened: dict[int | str, ValueDecoder | str] = dataclasses.field(default_factory=dict)
+    _writers: WriterSchemas = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self._writers = WriterSchemas(self.registry, SchemaText(""), LocalFileSystem())
 
     def check(self) -> None:
         """Raise `InvalidOptionError` if there is no schema to decode with."""
@@ -105,16 +108,14 @@ class FieldDecoder:
     def _decoder(self, schema: int | str) -> ValueDecoder | str:
         """Return the decoder for what a schema wrote, or why there is none."""
         if schema not in self._opened:
-            writers = WriterSchemas(self.registry, SchemaText(""), LocalFileSystem())
-            text = writers.find(schema)
+            text = self._writers.find(schema)
             if isinstance(text, str):
-                self._opened[schema] = text
-            else:
-                try:
-                    resolved = ResolvedSpec(spec=self._spec(), reader=text)
-                    self._opened[schema] = open_decoder(resolved)
-                except InvalidOptionError as error:
-                    self._opened[schema] = f"schema {schema} cannot be used: {error}"
+                return text  # not kept: there may be as many as values
+            try:
+                resolved = ResolvedSpec(spec=self._spec(), reader=text)
+                self._opened[schema] = open_decoder(resolved)
+            except InvalidOptionError as error:
+                self._opened[schema] = f"schema {schema} cannot be used: {error}"
         return self._opened[schema]
 
     def _decode_with(

@@ -17,6 +17,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import message_factory
 
 from streamlog.arrow.tables import read_arrow, read_table
+from streamlog.decoding.as_json import FieldDecoder
 from streamlog.decoding.decoder import DecoderSpec, Format, open_decoder
 from streamlog.decoding.protobuf_schema import parse_protobuf
 from streamlog.decoding.registry import SchemaRegistry
@@ -188,6 +189,12 @@ def test_a_registry_that_fails_is_no_error_of_the_records(caplog: pytest.LogCapt
         many = pa.array([b"\0" + n.to_bytes(4, "big") for n in range(1000, 2000)])
         assert decoder.decode(many).errors.null_count == 0
         assert len(registry.requests) == count + 100
+        shown = FieldDecoder(
+            kind=Format.AVRO, registry=url, schema=None, message=None, is_framed=True
+        )
+        _, errors = shown.decode(many)
+        assert "not asked for after 100" in str(errors[-1])
+        assert len(registry.requests) == count + 200
         with pytest.raises(UnknownSchemaError):
             SchemaRegistry(url).latest("none")
     with pytest.raises(RegistryError, match="cannot be reached"):

@@ -1,5 +1,7 @@
 """Functions of columns: expressions and decoders, in DataFrames and in SQL text."""
 
+import json
+
 import pytest
 from pyspark.errors import PythonException
 
@@ -137,6 +139,18 @@ def test_fail_fast_ends_the_query_with_the_reason(spark):
     assert rows(spark, DOCUMENTS[:2]).select(decode("value")["value"]["id"]).count() == 2
     with pytest.raises(PythonException, match="InvalidRecordError: value cannot be decoded"):
         rows(spark, DOCUMENTS).select(decode("value")).collect()
+
+
+def test_a_json_decoder_has_the_type_of_a_json_schema(tmp_path):
+    schema = {"type": "object", "properties": {"id": {"type": "integer"}}}
+    (tmp_path / "orders-value.json").write_text(json.dumps(schema))
+    expected = "struct<value:struct<id:bigint>,error:string>"
+
+    for decoder in (
+        SF.json_decoder(schema_registry=str(tmp_path), subject="orders-value"),
+        SF.json_decoder(json.dumps(schema)),
+    ):
+        assert decoder.data_type.simpleString() == expected
 
 
 @pytest.mark.parametrize(
