@@ -67,6 +67,16 @@ class Frames:
     after_header_id: ValueSpans | None
     guids: tuple[str, ...] = ()
 
+    def nameless(self, is_valid: NDArray[np.bool_]) -> list[int]:
+        """Return which of some values no schema is named for.
+
+        Args:
+            is_valid: bool[n], which values.
+        """
+        is_nameless = (self.writers < 0) & (self.writers > _FIRST_GUID)
+        rows: list[int] = np.flatnonzero(is_valid & is_nameless).tolist()
+        return rows
+
     def distinct(self, is_valid: NDArray[np.bool_]) -> tuple[list[int], Any]:
         """Return the `writers` of some values, each once, and int64[k], which one each of them has.
 

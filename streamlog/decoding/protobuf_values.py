@@ -79,10 +79,8 @@ class ProtobufDecoder:
         frames = frames_of(values, headers, self._field)
         data, starts, ends = frames.values
         if self._field is not None:
-            for row in np.flatnonzero(is_wanted & (frames.writers < 0)).tolist():
-                reason = why_unknown(int(frames.writers[row]), self._field)
-                if reason is not None:
-                    texts[row] = reason
+            for row in frames.nameless(is_wanted):
+                texts[row] = str(why_unknown(int(frames.writers[row]), self._field))
             starts = starts + self._check_indexes(frames.after_prefix, frames, texts)
             if frames.after_header_id is not None:
                 self._check_indexes(frames.after_header_id, frames, texts)

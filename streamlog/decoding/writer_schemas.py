@@ -48,9 +48,10 @@ class WriterSchemas:
             return _kept[key]
         if schema in self._unknown:
             return self._unknown[schema]
-        name = f"schema {'GUID' if isinstance(schema, str) else 'id'} {schema}"
+        kind = f"unknown schema {'GUID' if isinstance(schema, str) else 'id'}"
         if len(self._unknown) >= _MAX_UNKNOWN:
-            return f"unknown {name}: not asked for after {_MAX_UNKNOWN} unknown ids"
+            # The same text for all of them: decoders keep each text.
+            return f"{kind}: not asked for after {_MAX_UNKNOWN} unknown ones"
         if self._schemas is None:
             self._schemas = open_schemas(self._registry, fs=self._fs)
         try:
@@ -59,7 +60,7 @@ class WriterSchemas:
             else:
                 found = self._schemas.by_id(schema)
         except UnknownSchemaError:
-            self._unknown[schema] = f"unknown {name} in {self._registry}"
+            self._unknown[schema] = f"{kind} {schema} in {self._registry}"
             return self._unknown[schema]
         with _lock:
             if len(_kept) >= _MAX_KEPT:
