@@ -5,12 +5,14 @@ epoch is not set. Both fields lie outside a batch's checksum, so they are writte
 is compared. The batches of a segment are read as they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlog.bucket.scanning import ScannedBatches, scan_segment
 from streamlog.bucket.spans import epochs_of, size_between
 from streamlog.bucket.state import BucketPartition, Stretch
 from streamlog.config.log_config import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -132,14 +134,8 @@ class BucketReader:
             StorageError: A request failed.
         """
         is_committed = IsolationLevel.of(isolation) is IsolationLevel.READ_COMMITTED
+        self._check_offset(offset)
         offsets = self.offsets
-        if not offsets.start <= offset <= offsets.end:
-            raise OffsetOutOfRangeError(
-                "offset is outside the log",
-                path=self.path,
-                got=offset,
-                expected=f"{offsets.start} to {offsets.end}",
-            )
         found = self._find(offset, min(end_offset, offsets.end), max_bytes, into)
         aborted: list[AbortedTxn] = []
         if is_committed and found.table.is_transactional.any():
@@ -157,6 +153,34 @@ class BucketReader:
             position=found.position,
             max_decompressed=self._max_decompressed,
         )
+
+    def _check_offset(self, offset: int) -> None:
+        offsets = self.offsets
+        if not offsets.start <= offset <= offsets.end:
+            raise OffsetOutOfRangeError(
+                "offset is outside the log",
+                path=self.path,
+                got=offset,
+                expected=f"{offsets.start} to {offsets.end}",
+            )
+
+    def stretches(self, start_offset: int, end_offset: int) -> tuple[Stretch, ...]:
+        """Return the stretches that may hold records between two offsets.
+
+        Raises:
+            OffsetOutOfRangeError: `start_offset` is below the log start or above the log end.
+        """
+        if start_offset >= end_offset:
+            return ()
+        self._check_offset(start_offset)
+        found = self._state.stretches[self._state.at(start_offset) :]
+        return tuple(each for each in found if each.base_offset < end_offset)
+
+    def scan(
+        self, segment: Stretch, start_offset: int, end_offset: int, pool: Executor
+    ) -> Iterator[ScannedBatches]:
+        """Yield batches of a segment; see `scan_segment`."""
+        return scan_segment(self._store, segment, start_offset, end_offset, pool)
 
     def aborted_between(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
         """Return the aborted transactions that may overlap with offsets from `start` up to `end`.

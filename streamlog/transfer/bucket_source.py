@@ -1,12 +1,14 @@
-"""Copying from an object store: ranges are read eight at a time, the next while one is written."""
+"""Copying from an object store: what comes next is read while batches are written."""
 
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from itertools import groupby
 from typing import Final
 
 from streamlog.bucket.actions import NO_TRANSACTIONS
 from streamlog.bucket.reading import FETCH_BYTES, BucketReader
 from streamlog.bucket.root import BucketRoot
+from streamlog.bucket.scanning import BLOCKS_AHEAD
 from streamlog.errors import FileMissingError, UnknownTopicError
 from streamlog.partition.read import FetchInfo
 from streamlog.partition.segments import OffsetAndTimestamp
@@ -115,26 +117,41 @@ class _BucketPartition:
 
 def pieces_of(reader: BucketReader, start_offset: int, end_offset: int) -> Iterator[Piece]:
     """Yield the batches of a partition; see `SourcePartition.pieces`."""
+    stretches = reader.stretches(start_offset, end_offset)
+    with ThreadPoolExecutor(BLOCKS_AHEAD) as pool:
+        for is_staged, run in groupby(stretches, key=lambda each: each.is_staged):
+            together = tuple(run)
+            if is_staged:
+                start = max(start_offset, together[0].base_offset)
+                end = min(end_offset, together[-1].end_offset)
+                yield from _staged_pieces(reader, start, end, pool)
+                continue
+            for segment in together:
+                base = parse_log_file_name(segment.key.rpartition("/")[2])
+                for found in reader.scan(segment, start_offset, end_offset, pool):
+                    yield Piece(
+                        found.buffer,
+                        found.table,
+                        int(found.table.last_offset[-1]) + 1,
+                        segment_base=None if found.position else base,
+                    )
+
+
+def _staged_pieces(
+    reader: BucketReader, start_offset: int, end_offset: int, pool: Executor
+) -> Iterator[Piece]:
+    """Yield the batches of staged extents; the next ones are read meanwhile."""
 
     def read(offset: int) -> FetchInfo:
         isolation = IsolationLevel.READ_UNCOMMITTED
         return reader.read(offset, FETCH_BYTES, end_offset=end_offset, isolation=isolation)
 
-    with ThreadPoolExecutor(1) as pool:
-        ahead: Future[FetchInfo] | None = None
-        offset = start_offset
-        while offset < end_offset:
-            info = read(offset) if ahead is None else ahead.result()
-            offset, ahead = info.next_offset, None
-            if offset < end_offset:
-                ahead = pool.submit(read, offset)
-            if len(info.table):
-                base = parse_log_file_name(info.path.rpartition("/")[2])
-                is_first = base is not None and info.position == 0
-                yield Piece(
-                    info.buffer,
-                    info.table,
-                    info.next_offset,
-                    segment_base=base if is_first else None,
-                    is_staged=base is None,
-                )
+    ahead: Future[FetchInfo] | None = None
+    offset = start_offset
+    while offset < end_offset:
+        info = read(offset) if ahead is None else ahead.result()
+        offset, ahead = info.next_offset, None
+        if offset < end_offset:
+            ahead = pool.submit(read, offset)
+        if len(info.table):
+            yield Piece(info.buffer, info.table, info.next_offset, is_staged=True)
