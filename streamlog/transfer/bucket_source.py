@@ -53,6 +53,8 @@ class BucketSource:
 class _BucketPartition:
     """A partition in an object store, for reading; see `SourcePartition`."""
 
+    may_overwrite = False
+
     def __init__(self, root: BucketRoot, partition: TopicPartition) -> None:
         self._root, self._partition = root, partition
         self._topic_id = root.state.topics[partition.topic].topic_id

@@ -215,7 +215,7 @@ class _BucketTargetPartition:
     is finished. The entry that puts a group in place announces the build after the next.
     """
 
-    reads_back = True
+    reads_back = keeps_pieces = True
 
     def __init__(
         self,

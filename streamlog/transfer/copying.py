@@ -206,6 +206,7 @@ class TopicCopier:
     def _copy(self, topic: CopyTopic, partition: TopicPartition) -> CopiedPartition:
         source = self._source.open(partition)
         target = self._target.open(partition)
+        source.may_overwrite = not target.keeps_pieces
         try:
             bound = bound_of(
                 source,

@@ -92,6 +92,7 @@ class DirectoryPartition:
     """
 
     has_transactions = True  # finding out would take a scan
+    may_overwrite = False
 
     def __init__(self, root: LogRoot, path: str) -> None:
         self._reader = LogReader.open(path, fs=root.fs)
@@ -113,6 +114,7 @@ class DirectoryPartition:
     def pieces(self, start_offset: int, end_offset: int) -> Iterator[Piece]:
         """See `SourcePartition.pieces`."""
         room = min(COPY_BYTES, self._reader.size) + READ_BEYOND
+        memory = np.empty(room, np.uint8)
         offset = start_offset
         while offset < end_offset:
             info = self._reader.read(
@@ -120,12 +122,14 @@ class DirectoryPartition:
                 COPY_BYTES,
                 isolation=IsolationLevel.READ_UNCOMMITTED,
                 end_offset=end_offset,
-                into=np.empty(room, np.uint8),
+                into=memory,
             )
             if len(info.table):
                 base = parse_log_file_name(os.path.basename(info.path))
                 is_first = info.position == 0
                 yield Piece(info.buffer, info.table, info.next_offset, base if is_first else None)
+                if not self.may_overwrite:
+                    memory = np.empty(room, np.uint8)
             offset = info.next_offset
 
     def aborted_between(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:

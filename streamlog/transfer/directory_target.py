@@ -226,7 +226,7 @@ class DirectoryTarget:
 class _DirectoryPartition:
     """A partition of a directory that is copied to; see `TargetPartition`."""
 
-    reads_back = False
+    reads_back = keeps_pieces = False
 
     def __init__(
         self,
@@ -306,8 +306,9 @@ class _DirectoryPartition:
             self.log_start_offset, self.end_offset = start, log.log_end_offset
 
     def pieces(self, start_offset: int, end_offset: int) -> Iterator[Piece]:
-        """See `TargetPartition.pieces`."""
+        """See `TargetPartition.pieces`; the next piece overwrites the last one."""
         reader = DirectoryPartition(self._root, self.path)
+        reader.may_overwrite = True
         try:
             yield from reader.pieces(start_offset, end_offset)
         finally:

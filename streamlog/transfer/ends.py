@@ -64,12 +64,15 @@ class SourcePartition(Protocol):
         log_start_offset: Its first offset.
         end_offset: The offset after its last committed record.
         has_transactions: Whether it may hold batches of transactions.
+        may_overwrite: Whether the next piece may overwrite the memory of the last one; set by a
+            caller that keeps none.
     """
 
     path: str
     log_start_offset: int
     end_offset: int
     has_transactions: bool
+    may_overwrite: bool
 
     @property
     def epochs(self) -> Epochs:
@@ -84,7 +87,7 @@ class SourcePartition(Protocol):
     def pieces(self, start_offset: int, end_offset: int) -> Iterator[Piece]:
         """Yield the batches that begin below `end_offset`, from the one that holds `start_offset`.
 
-        Nothing changes the memory of a piece later: a target may keep it until it is sent.
+        Unless `may_overwrite`, nothing changes the memory of a piece later.
 
         Raises:
             CorruptRecordError: A batch is damaged; names file and position.
@@ -145,6 +148,7 @@ class TargetPartition(Protocol):
         is_unused: Whether it never held a record, so that it may begin at any offset.
         reads_back: Whether `finish` returns only after everything that was written was read back
             and compared; else the caller does that with `pieces`.
+        keeps_pieces: Whether the memory of a piece is needed after `write`, until it is sent.
     """
 
     path: str
@@ -152,6 +156,7 @@ class TargetPartition(Protocol):
     end_offset: int
     is_unused: bool
     reads_back: bool
+    keeps_pieces: bool
 
     def is_finished(self, source: SourcePartition) -> bool:
         """Return whether a call that wrote the last batch here has also finished."""

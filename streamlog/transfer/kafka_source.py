@@ -266,6 +266,7 @@ class _KafkaPartition:
     """A partition of a cluster, up to its last stable offset; see `SourcePartition`."""
 
     has_transactions = False  # of those that are committed, the records alone are read
+    may_overwrite = False
 
     def __init__(
         self,
