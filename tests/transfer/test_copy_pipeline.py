@@ -99,8 +99,10 @@ def rooted(store: Any) -> BucketRoot:
     return root
 
 
-def copy(source: CopySource, root: BucketRoot, scratch: Path) -> None:
-    target = BucketTarget(root, scratch=str(scratch))
+def copy(
+    source: CopySource, root: BucketRoot, scratch: Path, names: random.Random | None = None
+) -> None:
+    target = BucketTarget(root, random=names, scratch=str(scratch))
     try:
         list(TopicCopier(source, target, CopyRequest()).run())
     finally:
@@ -167,6 +169,27 @@ def test_an_entry_names_only_segments_that_were_read_back(
     bases = [each.base_offset for each in root.state.partitions[A].stretches]
     assert bases == sorted(bases) and len(bases) == 9
     assert root.state.builds == {}
+
+
+def test_entries_do_not_depend_on_how_fast_the_store_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_target, "PLACED_BYTES", 9000)
+    monkeypatch.setattr(segment_pipeline, "IN_FLIGHT_BYTES", 12_000)
+    source = made_source(tmp_path / "source", segments=12, size=4000)
+    entries: list[list[tuple[str, bytes]]] = []
+    for seed in range(3):
+        store, delays = WatchedStore(open_store("memory:///")), random.Random(seed)
+        made: list[tuple[str, bytes]] = []
+
+        def wait(key: str, seed: int = seed, delays: random.Random = delays) -> None:
+            threading.Event().wait(delays.random() * 0.05 * seed)
+
+        store.on_close = store.on_compare = wait
+        store.on_create = lambda key, content, made=made: made.append((key, bytes(content)))
+        copy(source, rooted(store), tmp_path / "scratch", random.Random(5))
+        entries.append(made)
+    assert entries[0] == entries[1] == entries[2] and len(entries[0]) > 5
 
 
 # ---- memory -----------------------------------------------------------------------------------
