@@ -4,6 +4,8 @@ The checksum of every two megabytes is taken while they pass on their way to the
 while they come back from it. No byte of the object is kept for that.
 """
 
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from typing import Final
 
 from streamlog.binary.crc import crc32c_after
@@ -11,7 +13,7 @@ from streamlog.errors import CorruptRecordError, UnavailableError
 from streamlog.store.api import Content, ObjectRange, ObjectStore
 from streamlog.store.remote import PIECE_SIZE
 
-__all__ = ["CheckedUpload"]
+__all__ = ["CheckedUpload", "compare"]
 
 _COMPARED_AT_ONCE: Final = 32  # pieces, so that it ends soon when it is given up
 
@@ -28,10 +30,9 @@ class CheckedUpload:
     """
 
     def __init__(self, store: ObjectStore, key: str) -> None:
-        self._store, self.key = store, key
+        self.key = key
         self._upload = store.upload(key)
         self._checksums: list[int] = []
-        self._is_abandoned = False
         self.size = 0
 
     def write(self, content: Content) -> None:
@@ -61,39 +62,41 @@ class CheckedUpload:
         self._upload.close()
 
     def abandon(self) -> None:
-        """Give the object up; after `close`, a comparison ends early."""
-        self._is_abandoned = True
+        """Give the object up; harmless after `close`."""
         self._upload.abandon()
 
-    def compare(self) -> None:
-        """Read the object back, and compare it with what was written.
+    def pieces(self) -> Iterator[tuple[ObjectRange, int]]:
+        """Yield the ranges of the object and the checksum of each."""
+        for number, checksum in enumerate(self._checksums):
+            at = number * PIECE_SIZE
+            yield ObjectRange(self.key, at, min(PIECE_SIZE, self.size - at)), checksum
 
-        Raises:
-            CorruptRecordError: It differs; names the object and the position.
-            StorageError: A request failed, or the object is too short.
-        """
-        for start in range(0, len(self._checksums), _COMPARED_AT_ONCE):
-            if self._is_abandoned:
-                raise UnavailableError("the copy was given up", path=self._path)
-            self._compare(range(start, min(start + _COMPARED_AT_ONCE, len(self._checksums))))
 
-    @property
-    def _path(self) -> str:
-        return f"{self._store.url}/{self.key}"
+def compare(
+    store: ObjectStore, uploads: Iterable[CheckedUpload], *, is_given_up: Callable[[], bool]
+) -> None:
+    """Read objects back, and compare them with what was written.
 
-    def _compare(self, numbers: range) -> None:
-        """Compare some pieces, by their numbers."""
-        ranges = [
-            ObjectRange(self.key, each * PIECE_SIZE, min(PIECE_SIZE, self.size - each * PIECE_SIZE))
-            for each in numbers
-        ]
-        found = self._store.checksums(ranges)
-        wanted = self._checksums[numbers.start : numbers.stop]
-        for each, got, expected in zip(ranges, found, wanted, strict=True):
+    Args:
+        store: Where they are.
+        uploads: Those that wrote them, closed.
+        is_given_up: Whether nobody wants to know any more; asked now and then.
+
+    Raises:
+        CorruptRecordError: One differs; names the object and the position.
+        StorageError: A request failed, or an object is too short.
+        UnavailableError: It was given up.
+    """
+    pieces = chain.from_iterable(each.pieces() for each in uploads)
+    while some := list(islice(pieces, _COMPARED_AT_ONCE)):
+        if is_given_up():
+            raise UnavailableError("the copy was given up", path=store.url)
+        found = store.checksums([each for each, _ in some])
+        for (each, expected), got in zip(some, found, strict=True):
             if got != expected:
                 raise CorruptRecordError(
                     "the object does not hold what was written",
-                    path=self._path,
+                    path=f"{store.url}/{each.key}",
                     position=each.position,
                     got=f"{each.size} bytes with the CRC-32C {got:#010x}",
                     expected=f"{expected:#010x}",

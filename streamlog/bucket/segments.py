@@ -17,7 +17,7 @@ import numpy as np
 
 from streamlog.bucket.actions import NO_TRANSACTIONS, BucketSegment
 from streamlog.bucket.keys import files_of, segment_directory
-from streamlog.bucket.read_back import CheckedUpload
+from streamlog.bucket.read_back import CheckedUpload, compare
 from streamlog.bucket.reading import BucketReader
 from streamlog.clock import Clock
 from streamlog.config.log_config import LogConfig
@@ -221,6 +221,7 @@ class SealedSegment:
         indexes: Sequence[tuple[str, bytes]],
     ) -> None:
         self._store, self.built, self._log, self._indexes = store, built, log, indexes
+        self._is_abandoned = False
 
     def complete(self, *, is_compared: bool = False) -> BucketSegment:
         """Upload the indexes and what is left of the log.
@@ -243,12 +244,14 @@ class SealedSegment:
         except BaseException:
             self.abandon()
             raise
-        for each in [*written, self._log] if is_compared else ():
-            each.compare()
+        if is_compared:
+            uploads = [*written, self._log]
+            compare(self._store, uploads, is_given_up=lambda: self._is_abandoned)
         return self.built
 
     def abandon(self) -> None:
-        """Give it up; harmless after `complete`."""
+        """Give it up, from any thread; harmless after `complete`."""
+        self._is_abandoned = True
         self._log.abandon()
 
 

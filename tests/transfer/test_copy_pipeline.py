@@ -54,9 +54,11 @@ class WatchedStore:
         self._store.create(key, content)
 
     def checksums(self, ranges: Sequence[ObjectRange]) -> list[int]:
-        self.on_compare(ranges[0].key)
+        keys = list(dict.fromkeys(each.key for each in ranges))
+        for key in keys:
+            self.on_compare(key)
         found = self._store.checksums(ranges)
-        self.compared.append(ranges[0].key)
+        self.compared += keys
         return found
 
 
