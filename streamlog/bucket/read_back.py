@@ -80,7 +80,7 @@ def compare(
     Args:
         store: Where they are.
         uploads: Those that wrote them, closed.
-        is_given_up: Whether nobody wants to know any more; asked now and then.
+        is_given_up: Whether the copy was given up; called after every few pieces.
 
     Raises:
         CorruptRecordError: One differs; names the object and the position.
