@@ -124,9 +124,21 @@ class FieldDecoder:
         if isinstance(decoder, str):
             return _refused(values, decoder)
         decoded = decoder.decode(values, headers)
-        kind = decoder.arrow_type
-        shown = [json_value(value, kind) for value in decoded.values.to_pylist()]
-        return shown, decoded.errors.to_pylist()
+        errors = decoded.errors.to_pylist()
+        try:
+            found = decoded.values.to_pylist()
+        except (OverflowError, ValueError):
+            found = [_in_calendar(value, errors, row) for row, value in enumerate(decoded.values)]
+        return [json_value(value, decoder.arrow_type) for value in found], errors
+
+
+def _in_calendar(value: pa.Scalar, errors: list[str | None], row: int) -> Any:
+    """Return a value; none, and an error, if a time in it is beyond the years of Python."""
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError) as error:
+        errors[row] = f"a time cannot be shown: {error}"
+        return None
 
 
 def _refused(values: pa.BinaryArray, reason: str) -> tuple[list[Any], list[str | None]]:

@@ -111,6 +111,29 @@ def test_a_readers_schema_and_a_format_string(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "logical", "value"),
+    [("long", "timestamp-micros", 10**18), ("int", "date", -(2**31)), ("int", "date", 2**30)],
+)
+def test_a_time_beyond_the_calendar_is_an_error_of_its_record(
+    tmp_path: Path, kind: str, logical: str, value: int
+) -> None:
+    def record(of: Any) -> Any:
+        return {"type": "record", "name": "R", "fields": [{"name": "x", "type": of}]}
+
+    with LogManager.open(tmp_path / "root", create=True) as manager:
+        manager.create_topic("times", 1)
+        for number in (value, 0):
+            encoded = encode(record(kind), {"x": number})
+            manager.log("times", 0).append([Record(None, encoded)])
+    schema = json.dumps(record({"type": kind, "logicalType": logical}))
+    flags = ("-s", "value=avro", "--value-schema", schema, "--schema-framing", "none")
+    ran = streamlog("--path", tmp_path / "root", "cat", "times", *flags)
+    assert ran.code == 1 and "internal error" not in ran.error
+    assert "a time cannot be shown" in ran.rows[0]["error"]
+    assert ran.rows[1]["value"]["x"].startswith("1970-01-01")
+
+
+@pytest.mark.parametrize(
     ("options", "expected"),
     [
         (("-s", "value=xml"), "json, avro, protobuf"),
