@@ -36,11 +36,12 @@ class DecodingArguments:
     framing: str
     mode: str
 
-    def resolve(self, topic: str | None) -> Decoding | None:
+    def resolve(self, topic: str | None, *, allows_any_json: bool = False) -> Decoding | None:
         """Return how to decode, with the reader's schemas; None if nothing is decoded.
 
         Args:
             topic: The topic, whose subjects are TOPIC-key and TOPIC-value.
+            allows_any_json: Whether JSON needs no schema, as it stays text.
 
         Raises:
             InvalidOptionError: An argument is invalid, or belongs to a format that is missing.
@@ -52,14 +53,22 @@ class DecodingArguments:
             raise _invalid("mode", self.mode, "PERMISSIVE or FAILFAST")
         if self.framing not in _FRAMINGS:
             raise _invalid("schema_framing", self.framing, " or ".join(_FRAMINGS))
-        key, value = (self._resolved(field, topic) for field in _FIELDS)
+        key, value = (self._spec(field, topic) for field in _FIELDS)
         if key is None and value is None:
             if self.registry is not None:
                 raise _without_format("schema_registry", "value_format or key_format")
             return None
-        return Decoding(key=key, value=value, on_bad_record=OnBadRecord[mode])
 
-    def _resolved(self, field: str, topic: str | None) -> ResolvedSpec | None:
+        def resolved(spec: DecoderSpec | None) -> ResolvedSpec | None:
+            if spec is None:
+                return None
+            if allows_any_json and spec.format is Format.JSON and spec.schema is None:
+                return ResolvedSpec(spec=spec, reader=None)
+            return spec.resolve()
+
+        return Decoding(key=resolved(key), value=resolved(value), on_bad_record=OnBadRecord[mode])
+
+    def _spec(self, field: str, topic: str | None) -> DecoderSpec | None:
         name, schema, subject, message = (
             each[_FIELDS.index(field)]
             for each in (self.formats, self.schemas, self.subjects, self.messages)
@@ -89,7 +98,7 @@ class DecodingArguments:
             message=message,
             is_framed=self.framing == "confluent",
             field=field,
-        ).resolve()
+        )
 
 
 def _invalid(name: str, got: str, expected: str) -> InvalidOptionError:

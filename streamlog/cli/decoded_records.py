@@ -164,7 +164,7 @@ def _texts(
 ) -> BinaryColumn:
     """Return a column with the JSON of values; bytes that cannot be decoded stay."""
     texts: list[bytes | None] = [
-        raw if raw is None or name in found else to_json({"v": value})[5:-1]
+        raw if raw is None or name in found else to_json(value)
         for raw, value, found in zip(column, values, errors, strict=True)
     ]
     sizes = [0 if text is None else len(text) for text in texts]

@@ -24,7 +24,7 @@ from streamlog.decoding.writer_schemas import WriterSchemas
 from streamlog.errors import InvalidOptionError
 from streamlog.fs.local import LocalFileSystem
 
-__all__ = ["FieldDecoder", "json_value"]
+__all__ = ["FieldDecoder", "json_value", "parsed_json"]
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class FieldDecoder:
             return self._decode_with(self._opened[NO_ID], values, headers)
         if self.kind is Format.JSON:
             has_id = ids_of(data_of(values), *spans_of(values)) != NO_ID
-            return _parse(without_prefixes(values, has_id))
+            return parsed_json(without_prefixes(values, has_id))
         found: list[Any] = [None] * len(values)
         errors: list[str | None] = [None] * len(values)
         frames = frames_of(values, headers, self.field)
@@ -145,8 +145,8 @@ def _refused(values: pa.BinaryArray, reason: str) -> tuple[list[Any], list[str |
     return [None] * len(values), [reason if each.is_valid else None for each in values]
 
 
-def _parse(values: pa.BinaryArray) -> tuple[list[Any], list[str | None]]:
-    """Parse JSON of any form."""
+def parsed_json(values: pa.BinaryArray) -> tuple[list[Any], list[str | None]]:
+    """Return what JSON of any form shows of each value, and what is wrong with it."""
     found: list[Any] = []
     errors: list[str | None] = []
     for value in values.to_pylist():
@@ -155,6 +155,10 @@ def _parse(values: pa.BinaryArray) -> tuple[list[Any], list[str | None]]:
         if value is not None:
             try:
                 parsed = _numbers(parse_value(value))
+            except UnicodeEncodeError:
+                error = "invalid JSON: half of a surrogate pair, which UTF-8 does not have"
+            except RecursionError:
+                error = "nested too deeply"
             except ValueError as bad:
                 error = str(bad)
         found.append(parsed)
@@ -163,10 +167,17 @@ def _parse(values: pa.BinaryArray) -> tuple[list[Any], list[str | None]]:
 
 
 def _numbers(value: Any) -> Any:
+    """Return a parsed document with numbers that JSON has.
+
+    Raises:
+        UnicodeEncodeError: A text in it has no UTF-8.
+    """
     if isinstance(value, dict):
-        return {name: _numbers(each) for name, each in value.items()}
+        return {_numbers(name): _numbers(each) for name, each in value.items()}
     if isinstance(value, list):
         return [_numbers(each) for each in value]
+    if isinstance(value, str) and not value.isascii():
+        value.encode()
     return _float(float(value)) if isinstance(value, Decimal) else value
 
 

@@ -112,12 +112,12 @@ class ResolvedSpec:
 
     Attributes:
         spec: What was asked for.
-        reader: The reader's schema.
+        reader: The reader's schema; None: JSON of any form, which only text can hold.
         writers: Writer's schemas that are already known, by id.
     """
 
     spec: DecoderSpec
-    reader: SchemaText
+    reader: SchemaText | None
     writers: Mapping[int, SchemaText] = field(default_factory=dict)
 
 
@@ -133,6 +133,10 @@ def open_decoder(resolved: ResolvedSpec, fs: FileSystem | None = None) -> ValueD
         InvalidRequestError: A library for the format is missing.
     """
     spec, reader = resolved.spec, resolved.reader
+    if reader is None:
+        from streamlog.decoding.any_json import AnyJsonDecoder
+
+        return AnyJsonDecoder()
     if spec.format is Format.JSON:
         from streamlog.decoding.json_values import JsonDecoder
 

@@ -166,7 +166,7 @@ def _cells(values: pa.Array) -> pa.Array:
 
 # ---- ndjson ----------------------------------------------------------------------------------
 def as_decoded_json_lines(
-    batch: pa.RecordBatch, partition: TopicPartition, encoding: str, names: list[str]
+    batch: pa.RecordBatch, partition: TopicPartition, encoding: str, names: Mapping[str, bool]
 ) -> memoryview:
     """Return records as the lines that `cat --decode --format ndjson` prints.
 
@@ -176,7 +176,7 @@ def as_decoded_json_lines(
         batch: Records with all columns of `read_table`, headers included, and `_error`.
         partition: Their partition.
         encoding: `utf8`, `base64` or `hex`, of what is not decoded.
-        names: The columns that are decoded.
+        names: The columns that are decoded, and whether they are JSON text already.
 
     Raises:
         LimitExceededError: The text does not fit into one column.
@@ -184,8 +184,10 @@ def as_decoded_json_lines(
     errors = batch.column(ERROR)
     has_errors = errors.null_count < len(errors)
     fields, rest = {}, None
-    for name in names:
-        fields[name] = _concat(f',"{name}":', json_text(batch.column(name)))
+    for name, is_json in names.items():
+        column = batch.column(name)
+        text = _or_null(column, column) if is_json else json_text(column)
+        fields[name] = _concat(f',"{name}":', text)
         if has_errors:
             fields[name] = _with_bytes(fields[name], name, errors, encoding)
     if has_errors:

@@ -17,8 +17,9 @@ from streamlog.exchange.text import as_json_lines, as_text, text_schema
 from streamlog.records.json_objects import ENCODINGS
 from streamlog.topic import TopicPartition
 
-__all__ = ["FILE_FORMATS", "FileShape", "FormatWriter"]
+__all__ = ["FILE_FORMATS", "TEXT_FORMATS", "FileShape", "FormatWriter"]
 
+TEXT_FORMATS: Final = ("ndjson", "csv")
 _ROW_GROUP_BYTES: Final = 32 << 20  # of Arrow: small enough to keep, large enough to compress
 _COMPRESSION: Final = "zstd"
 
@@ -85,7 +86,10 @@ class FileShape(NamedTuple):
                     expected="two columns or more",
                     hint=f"--columns {self.columns[0]},offset",
                 )
-        decoded = tuple((name, describe(kind)) for name, kind in columns.decoded.items())
+        decoded = tuple(
+            (name, "JSON" if name in columns.any_json else describe(kind))
+            for name, kind in columns.decoded.items()
+        )
         return self._replace(decoded=decoded)
 
 
@@ -105,7 +109,8 @@ class _Ndjson:
     def __init__(
         self, stream: io.BufferedIOBase, shape: FileShape, columns: ExportColumns, size: int
     ) -> None:
-        self._stream, self._shape, self._decoded = stream, shape, list(columns.decoded)
+        self._stream, self._shape = stream, shape
+        self._decoded = {name: name in columns.any_json for name in columns.decoded}
 
     def write(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
         if self._decoded:

@@ -7,7 +7,7 @@ from streamlog.arrow.schema import choose_columns
 from streamlog.errors import InvalidOptionError
 from streamlog.exchange.export_columns import ExportColumns
 from streamlog.exchange.file_target import DEFAULT_FILE_SIZE, FileTarget
-from streamlog.exchange.formats import FILE_FORMATS, FileShape
+from streamlog.exchange.formats import FILE_FORMATS, TEXT_FORMATS, FileShape
 from streamlog.exchange.libraries import path_of_table
 from streamlog.exchange.places import open_place
 from streamlog.exchange.target import ExportTarget
@@ -68,7 +68,8 @@ def open_target(
     decoding = None
     if options.decoding is not None:
         topics = {each.topic for each in partitions}
-        decoding = options.decoding.resolve(topics.pop() if len(topics) == 1 else None)
+        topic = topics.pop() if len(topics) == 1 else None
+        decoding = options.decoding.resolve(topic, allows_any_json=format in TEXT_FORMATS)
     if format in FILE_FORMATS:
         _check_name(target, format)
         shape = FileShape.of(

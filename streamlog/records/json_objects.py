@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import Mapping
 from typing import Any, Final
 
 from streamlog.records.record import Header, Record
@@ -15,8 +14,8 @@ ENCODINGS: Final = ("utf8", "base64", "hex")  # of keys, values and header value
 ESCAPED: Final = {c: f"\\u{c:04x}" for c in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 
 
-def to_json(row: Mapping[str, Any]) -> bytes:
-    """Return a row as one line of JSON."""
+def to_json(row: Any) -> bytes:
+    """Return a row, or any other value that JSON has, as one line of JSON."""
     text = json.dumps(row, ensure_ascii=False, separators=(",", ":"))
     return text.translate(ESCAPED).encode("utf-8", "surrogateescape")
 

@@ -1,6 +1,7 @@
 """Exports with decoded keys and values: typed columns, nested JSON, and what cannot be decoded."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import deltalake
@@ -16,6 +17,7 @@ from streamlog import LogManager, Record, export_topic, read_table
 from streamlog.arrow.decoding_arguments import DecodingArguments
 from streamlog.decoding.as_json import json_value
 from streamlog.errors import (
+    FencedError,
     InvalidOptionError,
     InvalidRecordError,
     InvalidRequestError,
@@ -23,6 +25,9 @@ from streamlog.errors import (
 )
 from streamlog.exchange.column_types import type_for
 from streamlog.exchange.decoded_text import json_text
+from streamlog.exchange.source import ExportSource
+from streamlog.exchange.targets import TargetOptions, open_target
+from streamlog.root.offset_specs import Span
 from tests.decoding.avro_schemas import Pair, encode, pairs
 from tests.decoding.test_avro_values import MANY, decode
 from tests.exchange.decoded_topics import KEY, NEW, OLD, decoding, fill_decoded, write_schemas
@@ -128,12 +133,34 @@ def test_a_table_gets_the_fields_that_a_schema_gains(
             target,
             format,
             columns="key,value,topic,partition,offset,timestamp,timestampType,headers,_error",
-            decoding=only_keys(schemas),
+            decoding=only_keys(),
         )
     assert rows_of(target, format).num_rows == 80
 
 
-def only_keys(schemas: Path) -> DecodingArguments:
+@pytest.mark.usefixtures("catalog")
+@pytest.mark.parametrize("format", TABLES)
+def test_two_exports_that_bring_new_fields_write_no_record_twice(
+    root: Path, schemas: Path, tmp_path: Path, format: str
+) -> None:
+    target = place_of(tmp_path, format)
+    export(root, target, format, decoding=decoding(schemas))
+    write_schemas(schemas, NEW)
+    fill_decoded(root, 20, 10, schema_id=2)
+    with ExportSource(str(root), "orders") as source:
+        options = TargetOptions(format, decoding=decoding(schemas))
+        slow, columns = open_target(str(target), options, source.partitions)
+        there = slow.begin(source.topic_ids, source.epoch_before)
+        for part in source.ranges(Span(), there.topic_ids, there.positions):
+            for batch in columns.read(source, part):
+                slow.write(part.topic_partition, batch)
+        export(root, target, format, decoding=decoding(schemas))
+        with pytest.raises(FencedError, match="meanwhile"):
+            slow.finish()
+    assert rows_of(target, format).num_rows == 60
+
+
+def only_keys() -> DecodingArguments:
     return DecodingArguments(
         ("json", None), (KEY, None), (None, None), (None, None), None, "confluent", "PERMISSIVE"
     )
@@ -190,6 +217,46 @@ def test_ndjson_is_what_cat_prints(root: Path, schemas: Path, tmp_path: Path) ->
         printed = streamlog("--path", root, "cat", "orders", "--encoding", encoding, *flags)
         assert whole == printed.out
         assert ok("--path", root, "export", "orders", place, *export_flags).rows[0]["count"] == 0
+
+
+def test_json_of_any_form_needs_no_schema_in_text(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    values = [
+        b'{"a": [1, 2.50, null, {"b": "\\u00e9\\u2028"}]}',
+        b" null ",
+        None,
+        b'"text, with a \\"quote\\""',
+        b"no JSON",
+        b"1",
+        b'{"\\ud800": 1}',  # half of a pair: there is no UTF-8 for it
+        b"[" * 3000 + b"]" * 3000,
+        b"[" * 400 + b"]" * 400,
+        b"\0\0\0\0\7" + b'{"framed": true}',
+    ]
+    with LogManager.open(root, create=True) as manager:
+        manager.create_topic("orders", 1)
+        manager.log("orders", 0).append([Record(b"7", value, timestamp=5) for value in values])
+    flags = ("-s", "json", "--format", "ndjson")
+    ran = streamlog("--path", root, "export", "orders", tmp_path / "there", *flags)
+    assert ran.code == 1 and "3 records cannot be decoded" in ran.error
+    (path,) = (tmp_path / "there").glob("*.ndjson")
+    assert path.read_bytes() == streamlog("--path", root, "cat", "orders", *flags).out
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert rows[0]["value"] == {"a": [1, 2.5, None, {"b": "é\u2028"}]}
+    assert [row["key"] for row in rows] == [7] * len(values)
+    assert rows[9]["value"] == {"framed": True}
+    chosen = DecodingArguments(
+        (None, "json"), (None, None), (None, None), (None, None), None, "confluent", "PERMISSIVE"
+    )
+    export(root, tmp_path / "csv", "csv", columns="value,offset", decoding=chosen)
+    (path,) = (tmp_path / "csv").glob("*.csv")
+    lines = path.read_text().splitlines()
+    assert lines[2:6] == ['"null",1', ",2", '"""text, with a \\""quote\\""""",3', ",4"]
+    with pytest.raises(InvalidRequestError, match="another shape"):
+        typed = replace(chosen, schemas=(None, "a INT"))
+        export(root, tmp_path / "csv", "csv", columns="value,offset", decoding=typed)
+    with pytest.raises(InvalidOptionError, match="JSON needs a schema"):
+        export(root, tmp_path / "parquet", "parquet", decoding=chosen)
 
 
 @MANY
