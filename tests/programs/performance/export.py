@@ -1,23 +1,28 @@
 """`streamlog export` of 200 MB of Arrow, beside pyarrow writing the same table from memory.
 
 Each round also measures `read_table` alone: an export has to read the log, and the peer does not.
-`export.parquet_beside_both` has reading and writing in turn as its peer.
+`export.parquet_beside_both` has reading and writing in turn as its peer. `export.decoded_…` export
+a topic of Avro messages with five fields, in messages per second.
 """
 
 import contextlib
+import io
+import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, Final
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from streamlog import read_table, write_table
+from streamlog import export_topic, read_table, write_table
 from streamlog.exchange.exporting import Exporter
 from streamlog.exchange.import_source import ImportOptions
 from streamlog.exchange.import_sources import import_units
@@ -26,9 +31,16 @@ from streamlog.exchange.source import ExportSource
 from streamlog.exchange.targets import TargetOptions, open_target
 from streamlog.root.manager import LogManager
 from tests.programs.performance.comparison import Comparison, interleaved
+from tests.programs.performance.decode import AVRO, encoded
 
 ROWS = 400_000
 WORDS = 60  # of a value, each about 8 bytes
+MESSAGES = 200_000
+DECODING: Final[Any] = {
+    "value_format": "avro",
+    "value_schema": json.dumps(AVRO),
+    "schema_framing": "none",
+}
 
 
 def compare(rounds: int = 3) -> Iterator[Comparison]:
@@ -44,6 +56,21 @@ def compare(rounds: int = 3) -> Iterator[Comparison]:
                 rounds=rounds,
             )
             yield Comparison(bench, *found, name, "MB/s")
+        yield from _compare_decoded(place, rounds)
+
+
+def _compare_decoded(place: Path, rounds: int) -> Iterator[Comparison]:
+    _make_messages(place / "root")
+    for format, peer, name in (
+        ("parquet", _decode_then_write, "read_table, then pyarrow"),
+        ("ndjson", _one_by_one, "fastavro and json, one call a message"),
+    ):
+        found = interleaved(
+            partial(_speed, place, 1e6 * MESSAGES, partial(_export_decoded, place, format)),
+            partial(_speed, place, 1e6 * MESSAGES, partial(peer, place)),
+            rounds=rounds,
+        )
+        yield Comparison(f"export.decoded_{format}", *found, name, "messages/s")
 
 
 Work = Callable[[], None]
@@ -81,7 +108,47 @@ def _make(root: Path) -> None:
         write_table(pa.table({"key": keys, "value": pa.array(values)}), str(root), "rows")
 
 
-def _speed(place: Path, size: int, work: Callable[[], None]) -> float:
+def _make_messages(root: Path) -> None:
+    with LogManager.open(root) as manager:
+        manager.create_topic("messages", 2)
+    parsed = fastavro.parse_schema(AVRO)
+    values = []
+    for number in range(20_000):
+        row = {
+            "id": number * 1000,
+            "customer": f"customer {number % 500}",
+            "amount": number * 1.25,
+            "is_open": (True, False, None)[number % 3],
+            "tags": ["new", "paid"][: number % 3],
+        }
+        values.append(encoded(parsed, row))
+    for _ in range(MESSAGES // len(values)):
+        write_table(pa.table({"value": pa.array(values)}), str(root), "messages")
+
+
+def _export_decoded(place: Path, format: str) -> None:
+    report = export_topic(
+        str(place / "root"), "messages", str(place / "there"), format=format, **DECODING
+    )
+    assert sum(each.records for each in report.partitions) == MESSAGES and not report.undecoded
+
+
+def _decode_then_write(place: Path) -> None:
+    table = read_table(str(place / "root"), "messages", include_headers=True, **DECODING)
+    _parquet(place, table)
+
+
+def _one_by_one(place: Path) -> None:
+    parsed = fastavro.parse_schema(AVRO)
+    (place / "there").mkdir()
+    rows = read_table(str(place / "root"), "messages", columns=["partition", "offset", "value"])
+    with (place / "there" / "all.ndjson").open("w") as target:
+        for row in rows.to_pylist():
+            row["value"] = fastavro.schemaless_reader(io.BytesIO(row["value"]), parsed, None)
+            target.write(json.dumps(row) + "\n")
+
+
+def _speed(place: Path, size: float, work: Callable[[], None]) -> float:
     shutil.rmtree(place / "there", ignore_errors=True)
     start = time.perf_counter()
     work()
