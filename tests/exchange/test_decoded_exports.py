@@ -2,7 +2,10 @@
 
 import json
 from dataclasses import replace
+from datetime import time, timedelta
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pyarrow as pa
@@ -160,6 +163,80 @@ def test_two_exports_that_bring_new_fields_write_no_record_twice(
     assert rows_of(target, format).num_rows == 60
 
 
+LEAVES: Any = {
+    "b": "boolean",
+    "i": "int",
+    "l": "long",
+    "f": "float",
+    "d": "double",
+    "s": "string",
+    "y": "bytes",
+    "fixed": {"type": "fixed", "name": "F", "size": 2},
+    "enum": {"type": "enum", "name": "E", "symbols": ["A", "B"]},
+    "uuid": {"type": "string", "logicalType": "uuid"},
+    "price": {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 9},
+    "day": {"type": "int", "logicalType": "date"},
+    "millis": {"type": "int", "logicalType": "time-millis"},
+    "micros": {"type": "long", "logicalType": "time-micros"},
+    "at": {"type": "long", "logicalType": "timestamp-micros"},
+    "nanos": {"type": "long", "logicalType": "timestamp-nanos"},
+    "local": {"type": "long", "logicalType": "local-timestamp-millis"},
+    "one": ["null", "long", "string"],
+}
+EVERY: Any = {
+    "type": "record",
+    "name": "Every",
+    "fields": [
+        *({"name": name, "type": kind} for name, kind in LEAVES.items()),
+        {"name": "list", "type": {"type": "array", "items": ["null", "E"]}},
+        {"name": "map", "type": {"type": "map", "values": {"type": "array", "items": "F"}}},
+    ],
+}
+WHOLE: Any = {
+    "b": True,
+    "i": 1,
+    "l": 2**40,
+    "f": 0.5,
+    "d": 0.1,
+    "s": "é",
+    "y": b"\xff",
+    "fixed": b"ab",
+    "enum": "B",
+    "uuid": "6f1a2a5e-0000-4000-8000-000000000001",
+    "price": Decimal("1.5"),
+    "day": 3,
+    "millis": 5,
+    "micros": 7,
+    "at": 11,
+    "nanos": 13,
+    "local": 17,
+    "one": "x",
+    "list": [None, "A"],
+    "map": {"k": [b"cd"]},
+}
+
+
+@pytest.mark.usefixtures("catalog")
+@pytest.mark.parametrize("format", ["parquet", *TABLES])
+def test_every_type_is_known_again(tmp_path: Path, format: str) -> None:
+    target, root = place_of(tmp_path, format), tmp_path / "root"
+    chosen = DecodingArguments(
+        *((None, "avro"), (None, json.dumps(EVERY)), (None, None), (None, None)),
+        *(None, "none", "FAILFAST"),
+    )
+    with LogManager.open(root, create=True) as manager:
+        manager.create_topic("orders", 1)
+        for _ in range(2):
+            manager.log("orders", 0).append([Record(None, encode(EVERY, WHOLE))])
+            report = export(root, target, format, decoding=chosen)
+            assert [each.records for each in report.partitions] == [1]
+    first, second = (row["value"] for row in rows_of(target, format).to_pylist())
+    assert first == second and len(first) == len(EVERY["fields"])
+    assert (first["price"], first["one"]) == (Decimal("1.5"), {"member0": None, "member1": "x"})
+    millis = {"parquet": time(microsecond=5000), "delta": 5, "iceberg": time(microsecond=5000)}
+    assert first["millis"] == millis[format]
+
+
 def only_keys() -> DecodingArguments:
     return DecodingArguments(
         ("json", None), (KEY, None), (None, None), (None, None), None, "confluent", "PERMISSIVE"
@@ -271,6 +348,19 @@ def test_json_of_columns_is_json_of_values(data: st.DataObject, pair: Pair) -> N
         found = [json.loads(text) for text in json_text(column).to_pylist()]
         wanted = [json_value(each, column.type) for each in column.to_pylist()]
         assert json.dumps(found) == json.dumps(wanted)  # 1 is not 1.0, and NaN is NaN
+
+
+def test_json_of_what_avro_does_not_have() -> None:
+    kind = pa.struct([("took", pa.duration("us")), ("by", pa.map_(pa.int64(), pa.decimal128(20)))])
+    by_bool = pa.map_(pa.bool_(), pa.float32())
+    for values, of in (
+        ([{"took": timedelta(milliseconds=1500), "by": [(-7, Decimal(2**64 - 1))]}, None], kind),
+        ([[(True, 0.1), (False, float("nan"))], [], None], by_bool),
+        ([{}, None], pa.struct([])),
+    ):
+        column = pa.array(values, of)
+        found = [json.loads(text) for text in json_text(column).to_pylist()]
+        assert found == [json_value(each, of) for each in column.to_pylist()]
 
 
 def test_csv_has_json_in_cells(root: Path, schemas: Path, tmp_path: Path) -> None:
