@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamlog.decoding.any_json import json_number, parsed_json
 from streamlog.decoding.decoded import ValueDecoder
 from streamlog.decoding.decoder import DecoderSpec, Format, ResolvedSpec, open_decoder
 from streamlog.decoding.frames import frames_of, why_unknown
 from streamlog.decoding.framing import NO_ID, data_of, ids_of, spans_of, without_prefixes
-from streamlog.decoding.json_values import parse_value
 from streamlog.decoding.schema_text import SchemaText
 from streamlog.decoding.writer_schemas import WriterSchemas
 from streamlog.errors import InvalidOptionError
 from streamlog.fs.local import LocalFileSystem
 
-__all__ = ["FieldDecoder", "json_value", "parsed_json"]
+__all__ = ["FieldDecoder", "json_value"]
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -145,47 +145,6 @@ def _refused(values: pa.BinaryArray, reason: str) -> tuple[list[Any], list[str |
     return [None] * len(values), [reason if each.is_valid else None for each in values]
 
 
-def parsed_json(values: pa.BinaryArray) -> tuple[list[Any], list[str | None]]:
-    """Return what JSON of any form shows of each value, and what is wrong with it."""
-    found: list[Any] = []
-    errors: list[str | None] = []
-    for value in values.to_pylist():
-        error = None
-        parsed = None
-        if value is not None:
-            try:
-                parsed = _numbers(parse_value(value))
-            except UnicodeEncodeError:
-                error = "invalid JSON: half of a surrogate pair, which UTF-8 does not have"
-            except RecursionError:
-                error = "nested too deeply"
-            except ValueError as bad:
-                error = str(bad)
-        found.append(parsed)
-        errors.append(error)
-    return found, errors
-
-
-def _numbers(value: Any) -> Any:
-    """Return a parsed document with numbers that JSON has.
-
-    Raises:
-        UnicodeEncodeError: A text in it has no UTF-8.
-    """
-    if isinstance(value, dict):
-        return {_numbers(name): _numbers(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_numbers(each) for each in value]
-    if isinstance(value, str) and not value.isascii():
-        value.encode()
-    return _float(float(value)) if isinstance(value, Decimal) else value
-
-
-def _float(value: float) -> float | str:
-    """Return a number; JSON has none for infinity and NaN."""
-    return value if np.isfinite(value) else json.dumps(value)
-
-
 def json_value(value: Any, kind: pa.DataType) -> Any:
     """Return a value of a column as JSON has it; JSON.md has the table."""
     if value is None:
@@ -199,7 +158,7 @@ def json_value(value: Any, kind: pa.DataType) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, float):
-        return _float(value)
+        return json_number(value)
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, date | time):
