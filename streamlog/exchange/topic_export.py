@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Collection
+from os import PathLike, fspath
 
 from streamlog.arrow.decoding_arguments import DecodingArguments
 from streamlog.exchange.exporting import Exporter, ExportReport
@@ -17,7 +18,7 @@ __all__ = ["export_topic"]
 def export_topic(
     path: RootPaths,
     topic: str | None,
-    target: str,
+    target: str | PathLike[str],
     *,
     format: str = "parquet",
     partitions: Collection[int] | None = None,
@@ -96,7 +97,7 @@ def export_topic(
         ExportSource(
             path, topic, partitions=partitions, isolation=level, max_decompressed_bytes=limit
         ),
-        target,
+        fspath(target),
         TargetOptions(format, names, encoding, target_file_size, catalog, decoding),
     )
 

@@ -24,6 +24,7 @@ from streamlog.errors import (
     InvalidOptionError,
     InvalidRecordError,
     InvalidRequestError,
+    RegistryError,
     UnknownSchemaError,
 )
 from streamlog.exchange.column_types import type_for
@@ -36,6 +37,7 @@ from tests.decoding.test_avro_values import MANY, decode
 from tests.exchange.decoded_topics import KEY, NEW, OLD, decoding, fill_decoded, write_schemas
 from tests.exchange.topics import export, fill, import_into
 from tests.support.cli import ok, streamlog
+from tests.support.schema_registry import Registry, serve_registry
 
 TABLES = ("delta", "iceberg")
 IDS = [number for number in range(20) if number % 10 < 8]  # of values that are neither null nor bad
@@ -161,6 +163,21 @@ def test_two_exports_that_bring_new_fields_write_no_record_twice(
         with pytest.raises(FencedError, match="meanwhile"):
             slow.finish()
     assert rows_of(target, format).num_rows == 60
+
+
+def test_a_registry_that_fails_ends_a_partition_for_now(root: Path, tmp_path: Path) -> None:
+    target, registry = tmp_path / "there", Registry()
+    with serve_registry(registry) as url:
+        for schema in (OLD, NEW):
+            registry.register("orders-value", {"schema": json.dumps(schema)})
+        registry.failures = 3  # as often as a reader asks, while it reads the first partition
+        report = export(root, target, "parquet", decoding=decoding(url, value=json.dumps(NEW)))
+        assert [each.records for each in report.partitions] == [0, 20]
+        assert isinstance(report.errors[0], RegistryError)
+        # Without a schema of its own, the latest one of the subject is the same.
+        report = export(root, target, "parquet", decoding=decoding(url))
+    assert [each.records for each in report.partitions] == [20, 0] and not report.errors
+    assert rows_of(target, "parquet").schema.field("value").type.field("note").type == pa.string()
 
 
 LEAVES: Any = {
@@ -481,14 +498,14 @@ def test_the_function_takes_the_arguments_of_read_table(
     root: Path, schemas: Path, tmp_path: Path
 ) -> None:
     arguments = {"value_format": "avro", "schema_registry": str(schemas)}
-    target = str(tmp_path / "there")
+    target = tmp_path / "there"
     names = ["value", "partition", "offset"]
     report = export_topic(str(root), "orders", target, columns=names, **arguments)
     assert report.undecoded == 4 and report.written.files == 2
     wanted = read_table(str(root), "orders", columns=names, **arguments)
     assert rows_of(target, "parquet").to_pylist() == wanted.to_pylist()
     with pytest.raises(InvalidRecordError, match="cannot be decoded") as error:
-        export_topic(str(root), "orders", target + "2", **arguments, mode="FAILFAST")
+        export_topic(str(root), "orders", tmp_path / "2", **arguments, mode="FAILFAST")
     assert error.value.offset == 9
     with pytest.raises(InvalidOptionError, match="requires value_format"):
         export_topic(str(root), "orders", target, value_schema="id INT")
