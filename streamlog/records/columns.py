@@ -80,9 +80,10 @@ class BinaryColumn:
         """
         found: list[Any] = values if isinstance(values, list) else list(values)
         nulls, validity, kept = found.count(None), None, found
-        if nulls == len(found):
-            kept, validity = [b""] * nulls, np.zeros(-(-nulls // 8), np.uint8) if nulls else None
-        elif nulls:
+        if nulls and nulls == len(found):
+            nothing = np.zeros(-(-nulls // 8), np.uint8)
+            return cls(np.zeros(nulls + 1, np.int32), np.empty(0, np.uint8), nothing, nulls)
+        if nulls:
             present = np.fromiter(map(is_not, found, repeat(None)), np.bool_, len(found))
             validity = np.packbits(present, bitorder="little")
             kept = [value or b"" for value in found]
