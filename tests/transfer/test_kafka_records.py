@@ -1,5 +1,6 @@
 """What happens to each record on its way from and to a Kafka cluster: nothing in Python."""
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,11 +11,12 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message
 from confluent_kafka import TopicPartition as Place
 
 from streamlog import LogManager, Record
+from streamlog.errors import InvalidRecordError
 from streamlog.gateway import Gateway, serve
 from streamlog.partition.reader import LogReader
 from streamlog.topic import TopicPartition
 from streamlog.transfer.kafka_client import KafkaClient
-from streamlog.transfer.kafka_source import ReadRecords
+from streamlog.transfer.kafka_source import KafkaReader, ReadRecords
 from streamlog.transfer.kafka_target import KafkaTarget
 
 COUNT = 2000
@@ -77,6 +79,27 @@ def test_no_function_is_called_for_a_record_that_is_read(messages: list[Message]
     assert [(each.key, each.value, each.timestamp) for each in read.records()] == [
         (each.key, each.value, each.timestamp) for each in numbered(COUNT)
     ]
+
+
+def test_cycles_are_looked_for_again_between_and_after_reads(
+    served: tuple[Path, Gateway], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = KafkaReader(KafkaClient(f"kafka://{served[1].bootstrap_servers}"))
+    seen = []
+    made = ReadRecords.from_messages
+
+    def noted(messages: list[Message], path: str) -> ReadRecords:
+        seen.append(gc.isenabled())
+        if len(seen) > 1:
+            raise InvalidRecordError("a header's key is not UTF-8")
+        return made(messages, path)
+
+    monkeypatch.setattr(ReadRecords, "from_messages", noted)
+    with pytest.raises(InvalidRecordError):
+        for _ in reader.read(TopicPartition("orders", 0), 0, COUNT):
+            assert gc.isenabled()
+    assert gc.isenabled() and seen == [False, False]
+    reader.close()
 
 
 def test_no_function_is_called_for_a_record_that_is_sent(
