@@ -12,6 +12,7 @@ from random import Random
 
 import pyarrow as pa
 
+from streamlog.arrow.schema import HEADERS, arrow_schema
 from streamlog.cleaner.choosing import find_cleanable
 from streamlog.cleaner.offset_map import OffsetMap
 from streamlog.cleaner.round import CleaningRound, Throttle
@@ -98,8 +99,8 @@ def _compact(fs: MemoryFileSystem, log: PartitionLog) -> None:
 def _decode() -> None:
     """Decode a value of Avro and one of Protobuf, if the extra for them is installed."""
     with contextlib.suppress(InvalidRequestError):
-        avro = DecoderSpec(format=Format.AVRO, schema='"int"', is_framed=False)
-        open_decoder(avro.resolve()).decode(pa.array([b"\2"]))
+        avro = DecoderSpec(format=Format.AVRO, schema='"int"')
+        open_decoder(avro.resolve()).decode(pa.array([b"\0\0\0\0\1\2"]))
     with contextlib.suppress(ImportError):
         from google.protobuf import descriptor_pb2, empty_pb2
 
@@ -107,4 +108,6 @@ def _decode() -> None:
         empty_pb2.DESCRIPTOR.CopyToProto(files.file.add())
         reader = SchemaText("", descriptors=files.SerializeToString())
         protobuf = ResolvedSpec(spec=DecoderSpec(format=Format.PROTOBUF), reader=reader)
-        open_decoder(protobuf).decode(pa.array([b"\0\0\0\0\1\0"]))
+        header = {"key": "__value_schema_id", "value": b"\1" + bytes(17)}
+        headers = pa.array([[], [header]], arrow_schema((HEADERS,)).field(HEADERS).type)
+        open_decoder(protobuf).decode(pa.array([b"\0\0\0\0\1\0", b""]), headers)

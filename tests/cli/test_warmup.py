@@ -52,6 +52,22 @@ with Maintenance(sys.argv[1]) as maintenance:
     print([deed.action for deed in maintenance.run().deeds])
 """
 
+DECODE = """
+import pyarrow as pa
+from streamlog import LogManager, Record, read_table
+from streamlog.records.record import Header
+
+root, schema = sys.argv[1], 'syntax = "proto3"; message M { repeated string a = 1; }'
+with LogManager.open(root, create=True) as manager:
+    for name in ("avro", "protobuf"):
+        manager.create_topic(name, 1)
+    in_header = (Header("__value_schema_id", b"\\1" + bytes(17)),)
+    framed = Record(None, b"\\0\\0\\0\\0\\7\\0")
+    for name in ("avro", "protobuf"):
+        manager.log(name, 0).append([framed, Record(None, b"", in_header)])
+for name, text in (("avro", '"int"'), ("protobuf", schema)):
+    print(read_table(root, name, value_format=name, value_schema=text)["_error"].null_count)
+"""
 
 TELL = """
 import gc, json
@@ -116,4 +132,12 @@ def test_after_warming_up_nothing_is_compiled_to_compact(warm: Called, tmp_path:
     assert called.output == "['compaction']\n"
     assert called.kernels - warm.kernels == set()
     assert any(".cleaner." in each for each in called.kernels)
+    assert called.compiled == 0
+
+
+def test_after_warming_up_nothing_is_compiled_to_decode(warm: Called, tmp_path: Path) -> None:
+    called = python(DECODE, tmp_path, tmp_path / "root")
+    assert called.output == "1\n2\n"
+    assert called.kernels - warm.kernels == set()
+    assert any("find_headers" in each for each in called.kernels)
     assert called.compiled == 0
