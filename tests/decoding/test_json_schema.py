@@ -224,6 +224,28 @@ def test_values_that_a_schema_allows_are_decoded(data: st.DataObject, schema: An
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"  # Apicurio demands it of a text
 KEY = {"$schema": DRAFT_7, **STR}
+WORDS = ["type", "properties", "items", "enum", "const", "$ref", "allOf", "anyOf", "$defs", "$id"]
+TEXTS = st.sampled_from(["object", "array", "string", "null", "#", "#/$defs/a", "a", "#a", ""])
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from([*WORDS, "a", "prefixItems"]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(WORDS), ANYTHING, max_size=4))
+def test_any_json_has_columns_or_is_refused(schema: Any) -> None:
+    try:
+        assert open_decoder(
+            DecoderSpec(format=Format.JSON, schema=json.dumps(schema)).resolve()
+        ).arrow_type
+    except InvalidOptionError as error:
+        assert "\n" not in str(error)
+
+
 ORDER: dict[str, Any] = {
     "$schema": DRAFT_7,
     "title": "Order",
