@@ -83,14 +83,14 @@ class _WatchedUpload:
         self.close() if kind is None else self.abandon()
 
 
-def made_source(path: Path, *, segments: int, size: int) -> CopySource:
+def made_source(path: Path, *, segments: int, size: int, batches: int = 5) -> CopySource:
     """Return a root with one partition of segments of a size."""
     with LogManager.open(path, create=True) as manager:
         manager.create_topic("orders", configs={"internal.segment.bytes": size})
         log = manager.log("orders", 0)
         values = np.random.default_rng(1)
-        for at in range(segments * 5):
-            log.append([Record(value=values.bytes(size // 5 - 100), timestamp=at)])
+        for at in range(segments * batches):
+            log.append([Record(value=values.bytes(size // batches - 100), timestamp=at)])
     return DirectorySource(LogRoot.at(path))
 
 
@@ -225,7 +225,8 @@ def test_what_was_sent_is_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(remote, "PART_SIZE", part)
     monkeypatch.setattr(directory_source, "COPY_BYTES", part)
     monkeypatch.setattr(segment_pipeline, "IN_FLIGHT_BYTES", 8 * part)
-    source = made_source(tmp_path / "source", segments=10, size=1 << 20)
+    monkeypatch.setattr(segment_pipeline, "UPLOAD_BYTES", 6 * part)
+    source = made_source(tmp_path / "source", segments=10, size=1 << 20, batches=40)
     store = WatchedStore(open_store(f"file://{tmp_path}/bucket"))
     alive: dict[int, int] = {}
     most = 0
@@ -244,8 +245,8 @@ def test_what_was_sent_is_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     store.on_write = written
     copy(source, rooted(store), tmp_path / "scratch")
     assert logs(store) == files(tmp_path / "source")
-    room = 4 * part  # a piece: a part, what is read beyond it, and a batch
-    assert room / 4 <= most < 20 * room < 10 << 20
+    bound = segment_pipeline.IN_FLIGHT_BYTES + segment_pipeline.UPLOAD_BYTES
+    assert part < most <= bound + 4 * part  # of more than 10 MB: that, and what was just read
 
 
 # ---- failures ---------------------------------------------------------------------------------
