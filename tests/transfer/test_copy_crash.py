@@ -36,6 +36,7 @@ from streamlog.transfer.copying import CopyRequest, TopicCopier
 from streamlog.transfer.directory_source import DirectorySource
 from streamlog.transfer.directory_target import DirectoryTarget
 from streamlog.transfer.ends import CopySource, CopyTarget, SourcePartition
+from tests.bucket.staged import commit, stage
 from tests.support.crash import every_crash_point
 
 SEEDS = range(int(os.environ.get("STREAMLOG_CRASH_SEEDS", "0")))
@@ -154,6 +155,41 @@ def test_a_crash_while_new_records_are_copied_leaves_a_beginning_of_them(
         assert seen_in(store) == whole
         if number > len(dying.requests):
             assert number > 15
+            return
+
+
+@pytest.mark.parametrize("moment", [Moment.BEFORE, Moment.AFTER])
+def test_a_crash_while_staged_rows_become_segments(
+    moment: Moment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_target, "PLACED_BYTES", 1)
+    here = bucket_at(open_store("memory:///"), 0)
+    here.create()
+    here.create_topic("orders", partitions=2, configs={"internal.segment.bytes": 600})
+    for version in range(3):
+        rows = {each: [b"%d" % number * 9 for number in range(30)] for each in PARTITIONS}
+        commit(here, "q", version, stage(here, "q", version, rows))
+    wanted = content(BucketSource(here))
+
+    def copy_rows(store: ObjectStore, seed: int) -> None:
+        root = bucket_at(store, seed)
+        root.create()
+        root.refresh()
+        target = BucketTarget(
+            root, random=random.Random(-seed), fs=MemoryFileSystem(), scratch="/scratch"
+        )
+        copy(BucketSource(here), target)
+
+    for number in itertools.count(1, 2):
+        store = open_store("memory:///")
+        dying = FaultyStore(store, [StoreFault(first=number, moment=moment, is_crash=True)])
+        with contextlib.suppress(SimulatedCrash):
+            copy_rows(dying, number)
+        assert seen_in(store) in ({}, wanted)
+        copy_rows(store, number + 1000)
+        assert seen_in(store) == wanted
+        if number > len(dying.requests):
+            assert number > 40
             return
 
 
