@@ -16,14 +16,19 @@ SETTINGS = {
 }
 
 
+_doors: dict[str, socket.socket] = {}  # of servers that have not started yet
+
+
 def choose_endpoint() -> str:
     """Set the environment of an S3 client, for a server that may be started later.
 
     Spark passes its environment on when it starts, long before the first test needs the server.
+    Until then the port is held, or another process would get it.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        endpoint = f"http://127.0.0.1:{free.getsockname()[1]}"
+    door = socket.socket()
+    door.bind(("127.0.0.1", 0))
+    endpoint = f"http://127.0.0.1:{door.getsockname()[1]}"
+    _doors[endpoint] = door
     os.environ.update(SETTINGS)
     os.environ["AWS_ENDPOINT"] = endpoint
     return endpoint
@@ -33,7 +38,7 @@ class S3Server:
     """moto behind an endpoint.
 
     Args:
-        endpoint: Where to listen.
+        endpoint: Where to listen, by `choose_endpoint`.
 
     Attributes:
         delay_s: Seconds by which each answer is late.
@@ -60,8 +65,15 @@ class S3Server:
         self.delay_s = 0.0
         self.requests: list[tuple[str, str]] = []
         self.answer: Callable[..., Any] = DomainDispatcherApplication(create_backend_app)
-        host, _, port = endpoint.removeprefix("http://").rpartition(":")
-        self._server = make_server(host, int(port), self, threaded=True, request_handler=Quiet)
+        with _doors.pop(endpoint) as door:
+            door.listen(128)
+            self._server = make_server(
+                *door.getsockname(),
+                self,
+                threaded=True,
+                request_handler=Quiet,
+                fd=door.fileno(),  # copied
+            )
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
         self._buckets = 0

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -170,8 +171,8 @@ def test_a_bucket_with_staged_rows_becomes_segments(tmp_path: Path) -> None:
     assert findings(tmp_path / "there") == []
     there = BucketRoot(open_store("memory:///"), clock=ManualClock(), random=random.Random(0))
     there.create()
-    scratch = str(tmp_path / "scratch")
-    list(TopicCopier(BucketSource(root), BucketTarget(there, scratch=scratch), CopyRequest()).run())
+    with closing(BucketTarget(there, scratch=str(tmp_path / "scratch"))) as into:
+        list(TopicCopier(BucketSource(root), into, CopyRequest()).run())
     state = there.state.partitions[A]
     assert len(state.stretches) > 3 and not any(each.is_staged for each in state.stretches)
     values = [record.value for record in _records(there)]
